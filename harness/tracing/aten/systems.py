@@ -182,7 +182,7 @@ def _from_factor(factor: Node, upper: bool) -> Node:
     return other @ held if upper else held @ other
 
 
-def _exponential(a: Node) -> Node:
+def exponential(a: Node) -> Node:
     """Taylor's polynomial of a small part, squared as often as that was halved."""
     norm = float(np.abs(a.value).sum(axis=-1).max(initial=0.0))
     halvings = max(0, math.frexp(norm)[1] + 1)  # the part's norm is at most 1/2
@@ -229,7 +229,7 @@ ON_FLOATS: dict[str, Rule] = {
     "_linalg_slogdet": _slogdet,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,
-    "linalg_matrix_exp": _exponential,
+    "linalg_matrix_exp": exponential,
     "cholesky_solve": lambda b, u, upper=False: _solved(_from_factor(u, upper), b),
     "cholesky_inverse": lambda u, upper=False: inverse(_from_factor(u, upper)),
 }

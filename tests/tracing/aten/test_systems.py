@@ -1,13 +1,18 @@
 """Linear systems against ball arithmetic: values, and the rounding rule."""
 
 import flint
+import mpmath
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.tracing.aten.systems import determinant, inverse
+from gradwatch.harness.tracing.aten.systems import (
+    determinant,
+    exponential,
+    inverse,
+)
 from gradwatch.impls import graph
 from tests.balls import precise
 from tests.tracing.aten.test_special import errors_behind
@@ -70,3 +75,16 @@ def test_a_singular_matrix_has_no_bound():
     errors = errors_behind(y)
     assert y.value == 0
     assert not np.isfinite(errors[y])
+
+
+def test_the_rounding_rule_of_an_exponential_bounds_pytorch_s_in_float32():
+    """Its small elements are off by roundings of the largest (truth: mpmath)."""
+    torch = pytest.importorskip("torch")
+    rank_one = np.full((3, 3), -0.75)
+    y = exponential(graph.variable(rank_one))
+    truth = np.array(mpmath.expm(mpmath.matrix(rank_one)).tolist(), float)
+    np.testing.assert_allclose(y.value, truth, rtol=1e-13)
+    got = torch.matrix_exp(torch.tensor(rank_one, dtype=torch.float32)).double()
+    radius = PRECISIONS["float32"].roundoff * errors_behind(y)[y]
+    ratio = np.max(np.abs(got.numpy() - truth) / radius)
+    assert 1e-4 < ratio < 1
