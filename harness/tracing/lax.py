@@ -7,7 +7,7 @@ known key too; no gradient flows through whole numbers.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,13 @@ from jax.interpreters import partial_eval
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing import untraceable
 from gradwatch.harness.tracing.aten.narrow import leaf, rounded
-from gradwatch.harness.tracing.aten.windows import grouped_product, windows
+from gradwatch.harness.tracing.aten.windows import (
+    grouped,
+    grouped_product,
+    log_of_sums,
+    prefixes,
+    windows,
+)
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, recorded
@@ -421,31 +427,6 @@ def _broadcast(p: Any, x: Node, *_: Any) -> Node:
     return graph.broadcast_to(graph.reshape(x, tuple(lengths)), tuple(p["shape"]))
 
 
-def _sliced(p: Any, x: Node) -> Node:
-    strides = p["strides"] or [1] * x.ndim
-    ends = zip(p["start_indices"], p["limit_indices"], strides, strict=True)
-    return x[tuple(slice(*end) for end in ends)]
-
-
-def _split(p: Any, x: Node) -> list[Node]:
-    ends = [0, *map(int, np.cumsum(p["sizes"]))]
-    whole = (slice(None),) * p["axis"]
-    return [x[(*whole, slice(*pair))] for pair in itertools.pairwise(ends)]
-
-
-def _padded(p: Any, x: Node, value: Node) -> Node:
-    place = np.arange(x.size).reshape(x.shape)
-    for axis, (low, high, between) in enumerate(p["padding_config"]):
-        place = np.moveaxis(place, axis, 0)
-        n = len(place)
-        wide = np.full((n + max(n - 1, 0) * between, *place.shape[1:]), x.size)
-        wide[:: between + 1] = place
-        wide = wide[max(-low, 0) : len(wide) - max(-high, 0)]
-        ends = [(max(low, 0), max(high, 0)), *((0, 0),) * (wide.ndim - 1)]
-        place = np.moveaxis(np.pad(wide, ends, constant_values=x.size), 0, axis)
-    return graph.gather(x, value, index=place)
-
-
 def _over(function: Rule) -> Rule:
     return lambda p, x: function(x, tuple(p["axes"])) if p["axes"] else x
 
@@ -457,19 +438,6 @@ def _cumulated(function: Rule) -> Rule:
         return graph.flip(function(graph.flip(x, p["axis"]), axis=p["axis"]), p["axis"])
 
     return rule
-
-
-def _doubled(combine: Rule) -> Rule:
-    """Prefixes combined, by doubling their length."""
-
-    def whole(x: Node, axis: int) -> Node:
-        y, step = graph.moveaxis(x, axis, -1), 1
-        while step < x.shape[axis]:
-            later = combine(y[..., :-step], y[..., step:])
-            y, step = graph.concat((y[..., :step], later), -1), 2 * step
-        return graph.moveaxis(y, -1, axis)
-
-    return _cumulated(whole)
 
 
 def _product(p: Any, a: Node, b: Node) -> Node:
@@ -504,13 +472,6 @@ BY_PARAMS: dict[str, Rule] = {
     "reduce_precision": _reduced_precision,
     "broadcast_in_dim": _broadcast,
     "transpose": lambda p, x: graph.permute_dims(x, p["permutation"]),
-    "rev": lambda p, x: graph.flip(x, tuple(p["dimensions"])),
-    "concatenate": lambda p, *parts: graph.concat(parts, p["dimension"]),
-    "stack": lambda p, *parts: graph.stack(parts, p["axis"]),
-    "unstack": lambda p, x: graph.unstack(x, axis=p["axis"]),
-    "slice": _sliced,
-    "split": _split,
-    "pad": _padded,
     "reduce_sum": _over(graph.sum),
     "reduce_max": _over(graph.max),
     "reduce_min": _over(graph.min),
@@ -521,11 +482,9 @@ BY_PARAMS: dict[str, Rule] = {
     "argmin": lambda p, x: graph.argmin(x, *p["axes"]),
     "cumsum": _cumulated(graph.cumulative_sum),
     "cumprod": _cumulated(graph.cumulative_prod),
-    "cummax": _doubled(graph.maximum),
-    "cummin": _doubled(graph.minimum),
-    "cumlogsumexp": _doubled(
-        lambda a, b: graph.logsumexp(graph.stack((a, b), -1), axis=-1)
-    ),
+    "cummax": _cumulated(functools.partial(prefixes, graph.maximum)),
+    "cummin": _cumulated(functools.partial(prefixes, graph.minimum)),
+    "cumlogsumexp": _cumulated(log_of_sums),
     "dot_general": _product,
     "reduce_window_sum": _windowed(graph.sum, 0.0),
     "reduce_window_max": _windowed(graph.max, -math.inf),
@@ -575,7 +534,9 @@ def _select(walk: Walk, equation: Any, which: Any, *cases: Any) -> Any:
     return chosen
 
 
-def _moved(walk: Walk, equation: Any, *args: Any, call: Rule | None = None) -> Node:
+def _moved(
+    walk: Walk, equation: Any, *args: Any, call: Rule | None = None
+) -> list[Node]:
     """JAX's own function, run on positions: what comes out is the index of a gather.
 
     What a gather fills in for a place outside, -1 among the positions, is nan.
@@ -589,22 +550,25 @@ def _moved(walk: Walk, equation: Any, *args: Any, call: Rule | None = None) -> N
             count += value.size
         else:
             given.append(as_exact(value, variable.aval.dtype))
-    index = np.asarray(call(*given) if call else computed(equation, given)[0], np.intp)
-    if index.size and index.min() < 0:
-        filled = equation.params.get("fill_value")
-        sources.append(walk.constant(math.nan if filled is None else filled))
-        index = np.where(index < 0, count, index)
-    return graph.gather(*sources, index=index)
+    made = []
+    for place in [call(*given)] if call else computed(equation, given):
+        index, held = np.asarray(place, np.intp), sources
+        if index.size and index.min() < 0:
+            filled = equation.params.get("fill_value")
+            held = [*held, walk.constant(math.nan if filled is None else filled)]
+            index = np.where(index < 0, count, index)
+        made.append(graph.gather(*held, index=index))
+    return made
 
 
-def _gathered(walk: Walk, equation: Any, *args: Any) -> Node:
+def _gathered(walk: Walk, equation: Any, *args: Any) -> list[Node]:
     params = {**equation.params, "fill_value": -1}
     return _moved(
         walk, equation, *args, call=lambda *a: lax.gather_p.bind(*a, **params)
     )
 
 
-def _scattered(walk: Walk, equation: Any, *args: Any) -> Node:
+def _scattered(walk: Walk, equation: Any, *args: Any) -> list[Node]:
     names = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
     params = {name: equation.params[name] for name in names}
     return _moved(walk, equation, *args, call=lambda *a: lax.scatter(*a, **params))
@@ -637,21 +601,13 @@ def _scatter_added(walk: Walk, equation: Any, x: Node, index: Any, new: Node) ->
     return x + graph.scatter_add(new, index=place, shape=x.shape)
 
 
-def _scatter_by(combine: Rule, neutral: float) -> Rule:
-    """A scatter that combines: the first updates of all places, then the second, ..."""
+def _scatter_by(reduce: str) -> Rule:
+    """A scatter that combines what comes to one place."""
 
     def rule(walk: Walk, equation: Any, x: Node, index: Any, new: Node) -> Node:
-        flat = _places(equation, index, new).reshape(-1)
-        order = np.argsort(flat, kind="stable")
-        rank = np.empty_like(flat)
-        rank[order] = np.arange(flat.size) - np.searchsorted(flat[order], flat[order])
-        for turn in range(int(rank.max(initial=-1)) + 1):
-            at = np.flatnonzero((rank == turn) & (flat >= 0))
-            source = np.full(x.size, new.size)
-            source[flat[at]] = at
-            both = graph.gather(new, walk.constant(neutral), index=source)
-            x = combine(x, graph.reshape(both, x.shape))
-        return x
+        group = _places(equation, index, new).reshape(-1)
+        y, _ = grouped(new, group, x.size, reduce, graph.reshape(x, (x.size,)))
+        return graph.reshape(y, x.shape)
 
     return rule
 
@@ -705,9 +661,13 @@ def _reshaped(walk: Walk, equation: Any, x: Node, *_: Any) -> Node:
     return graph.reshape(x, equation.outvars[0].aval.shape)
 
 
+#: Of which JAX itself says where each element goes.
+_MOVED = """
+    concatenate dynamic_slice dynamic_update_slice pad rev slice split stack unstack
+"""
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshaped),
-    **dict.fromkeys(("dynamic_slice", "dynamic_update_slice"), _moved),
+    **dict.fromkeys(_MOVED.split(), _moved),
     "pow": _pow,
     "polygamma": _polygamma,
     "convert_element_type": _converted,
@@ -715,9 +675,9 @@ RULES: dict[str, Rule] = {
     "gather": _gathered,
     "scatter": _scattered,
     "scatter-add": _scatter_added,
-    "scatter-mul": _scatter_by(lambda a, b: a * b, 1.0),
-    "scatter-max": _scatter_by(graph.maximum, -math.inf),
-    "scatter-min": _scatter_by(graph.minimum, math.inf),
+    "scatter-mul": _scatter_by("prod"),
+    "scatter-max": _scatter_by("amax"),
+    "scatter-min": _scatter_by("amin"),
     "sort": _sorted,
     "top_k": _top,
     "conv_general_dilated": _convolved,

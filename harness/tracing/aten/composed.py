@@ -100,8 +100,8 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "_embedding_bag_forward_only": _embedding_bag,
     "_linear_cross_entropy_batch_chunked": _linear_cross_entropy,
     "_linear_cross_entropy_batch_chunked_no_reduction": (
-        lambda x, matrix, target, bias, weight, *how: _linear_cross_entropy(
-            x, matrix, target, bias, weight, "none", *how
+        lambda x, matrix, target, bias, weight, ignored, *_: _linear_cross_entropy(
+            x, matrix, target, bias, weight, "none", ignored, 0.0
         )[0]
     ),
 }

@@ -375,13 +375,13 @@ returned: Any = primitive(
 )
 #: The matrix, whose gradient is `returned`.
 to_invert = primitive(
-    "factors.inverted", lambda a: a.copy(), lambda dy, y, a: (returned(dy, a),)
+    "factors.to_invert", lambda a: a.copy(), lambda dy, y, a: (returned(dy, a),)
 )
 ERROR["factors.eigenvalues"] = _values_error
 ERROR["factors.eigenvectors"] = _vectors_error
 ERROR["factors.perturbed"] = _stable_error
 ERROR["factors.returned"] = _returned_error
-ERROR["factors.inverted"] = lambda at: at.e[0]
+ERROR["factors.to_invert"] = lambda at: at.e[0]
 
 
 def _eigh(a: Node, uplo: str = "L", compute_v: bool = True) -> tuple[Any, ...]:

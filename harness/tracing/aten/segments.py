@@ -1,7 +1,6 @@
 """Operators that reduce groups of elements which indices name.
 
-Each group becomes a row of positions, filled up with a position that holds what the
-reduction ignores; the reduction itself is the engine's, along the rows.
+How a group is reduced: `windows.grouped`.
 """
 
 from __future__ import annotations
@@ -16,62 +15,13 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.tracing.aten.moves import positions
 from gradwatch.harness.tracing.aten.narrow import written_over
+from gradwatch.harness.tracing.aten.windows import grouped
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 Index = NDArray[np.intp]
-
-
-def _mean(rows: Node, counts: NDArray[Any]) -> Node:
-    return graph.sum(rows, axis=-1) / constant(counts)
-
-
-# A reduction of rows (and of how many elements each has), and what it ignores.
-_REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
-    "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
-    "mean": (_mean, 0.0),
-    # Times 1, since an honest product rounds even where one factor is all there is.
-    "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
-    "amax": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
-    "amin": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
-}
-
-
-def grouped(
-    values: Node,
-    group: Index,
-    count: int,
-    reduce: str,
-    start: Node | None = None,
-    count_start: bool = True,
-) -> tuple[Node, NDArray[np.intp]]:
-    """The reduction of each group, and how many elements each has.
-
-    Args:
-        values: A node.
-        group: For each of its elements, flat, a number below `count`, or -1 for none.
-        count: How many groups there are.
-        reduce: A key of `_REDUCTIONS`.
-        start: One more element for each group.
-        count_start: Whether a mean counts it.
-    """
-    kept = np.flatnonzero(group >= 0)
-    order = kept[np.argsort(group[kept], kind="stable")]
-    sizes = np.bincount(group[kept], minlength=count)
-    rank = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    fill = values.size
-    table = np.full((count, max(int(sizes.max(initial=0)), 1)), fill, np.intp)
-    table[group[order], rank] = order
-    function, ignored = _REDUCTIONS[reduce]
-    sources = [values, constant(ignored)]
-    if start is not None:
-        sources.append(start)
-        own = np.arange(count)[:, None] + fill + 1
-        table = np.concatenate((own, table), axis=1)
-        sizes = sizes + count_start
-    return function(graph.gather(*sources, index=table), sizes), sizes
 
 
 def _into(x: Node, place: torch.Tensor, source: Node, reduce: str, own: bool) -> Node:

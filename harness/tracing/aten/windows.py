@@ -1,9 +1,9 @@
-"""Convolution's and pooling's windows: which flat positions each of them sees."""
+"""Windows, groups and prefixes of elements, by their flat positions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,3 +90,77 @@ def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
     columns = graph.reshape(weight, (groups, made // groups, channels * taps))
     y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
     return graph.reshape(graph.permute_dims(y, (0, 1, 3, 2)), (batch, made, *out))
+
+
+# Groups -------------------------------------------------------------------------------
+
+
+def _mean(rows: Node, counts: NDArray[Any]) -> Node:
+    return graph.sum(rows, axis=-1) / counts.astype(float)
+
+
+# A reduction of rows (and of how many elements each has), and what it ignores.
+_REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
+    "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
+    "mean": (_mean, 0.0),
+    # Times 1, since an honest product rounds even where one factor is all there is.
+    "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
+    "amax": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
+    "amin": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
+}
+
+
+def grouped(
+    values: Node,
+    group: Index,
+    count: int,
+    reduce: str,
+    start: Node | None = None,
+    count_start: bool = True,
+) -> tuple[Node, NDArray[np.intp]]:
+    """The reduction of each group, and how many elements each has.
+
+    Each group becomes a row of positions, filled up with a position that holds what the
+    reduction ignores; the reduction itself is the engine's, along the rows.
+
+    Args:
+        values: A node.
+        group: For each of its elements, flat, a number below `count`, or -1 for none.
+        count: How many groups there are.
+        reduce: A key of `_REDUCTIONS`.
+        start: One more element for each group.
+        count_start: Whether a mean counts it.
+    """
+    kept = np.flatnonzero(group >= 0)
+    order = kept[np.argsort(group[kept], kind="stable")]
+    sizes = np.bincount(group[kept], minlength=count)
+    rank = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    fill = values.size
+    table = np.full((count, max(int(sizes.max(initial=0)), 1)), fill, np.intp)
+    table[group[order], rank] = order
+    function, ignored = _REDUCTIONS[reduce]
+    sources: list[Any] = [values, np.asarray(ignored)]
+    if start is not None:
+        sources.append(start)
+        own = np.arange(count)[:, None] + fill + 1
+        table = np.concatenate((own, table), axis=1)
+        sizes = sizes + count_start
+    return function(graph.gather(*sources, index=table), sizes), sizes
+
+
+def prefixes(combine: Callable[[Node, Node], Node], x: Node, axis: int) -> Node:
+    """What all prefixes along an axis combine to, by doubling their length."""
+    y, step = graph.moveaxis(x, axis, -1), 1
+    while step < x.shape[axis]:
+        later = combine(y[..., :-step], y[..., step:])
+        y, step = graph.concat((y[..., :step], later), -1), 2 * step
+    return graph.moveaxis(y, -1, axis)
+
+
+def log_of_sums(x: Node, axis: int) -> Node:
+    """Of the exponentials of all prefixes."""
+
+    def both(a: Node, b: Node) -> Node:
+        return graph.logsumexp(graph.stack((a, b), -1), axis=-1)
+
+    return prefixes(both, x, axis)

@@ -141,5 +141,5 @@ def test_every_primitive_of_a_factorisation_is_tried():
         graph.topological_order([f(graph.variable(a))]) for f, a, _ in CASES.values()
     ]
     tried = {n.primitive.name for order in behind for n in order if n.primitive}
-    tried |= {"factors.inverted", "factors.returned"}  # the pinv of tests/check
+    tried |= {"factors.to_invert", "factors.returned"}  # in tests/check
     assert {name for name in PRIMITIVES if name.startswith("factors.")} <= tried
