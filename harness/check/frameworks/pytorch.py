@@ -165,9 +165,9 @@ def admits(call: Any, tensors: Sequence[Tensor]) -> None:
 
 
 def forks() -> bool:
-    """Whether a fork of this process can run it: no GPU, and nothing that compiles."""
-    compiles = "torch._inductor.async_compile" in sys.modules
-    return hasattr(os, "fork") and not (compiles or torch.cuda.is_available())
+    """Whether a fork of this process can run it: no GPU, and nothing with threads."""
+    threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
+    return hasattr(os, "fork") and not (threads or torch.cuda.is_available())
 
 
 def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:
