@@ -20,3 +20,20 @@ def test_where_there_is_no_terminal_lines_say_how_far_the_work_is(capsys, monkey
     )
     time.sleep(0.1)
     assert capsys.readouterr().err == ""
+
+
+def test_the_line_that_another_program_has_begun_is_ended_once(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "EVERY", 0.05)
+    asked = []
+
+    def what():
+        asked.append(1)
+        return "measuring"
+
+    with terminal.ticking(what, before="\n"):
+        while len(asked) < 2:
+            time.sleep(0.01)
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == ""
+    assert len(lines) == len(asked)
+    assert all(line.startswith("gradwatch: measuring, ") for line in lines)
