@@ -199,13 +199,16 @@ class Session:
         return inspect.isclass(owner) and hasattr(owner, "backward")
 
     def _after_calls(self, trials: Sequence[Trial]) -> Iterator[Row]:
-        """Judge what is apart a few times more, among many calls that nobody judges."""
+        """Judge what is apart again, among many calls that nobody judges."""
         apart, rng = self.candidate, random.Random(self.seed)
         if not isinstance(apart, Elsewhere):
             return
-        from gradwatch.harness.check.subjects.apart import AFTER, CALLS
+        from gradwatch.harness.check.subjects.apart import AFTER, CALLS, ENOUGH
 
-        for _ in range(AFTER):
+        end = time.monotonic() + ENOUGH
+        for judged in range(AFTER):
+            if judged >= 3 and time.monotonic() > end:
+                return
             apart.calls = rng.randrange(CALLS)
             trial = replace(trials[0], name=f"{trials[0].name}, after calls")
             yield from examined(self.subject, apart, replace(trial, thorough=False))

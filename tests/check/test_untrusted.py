@@ -112,6 +112,7 @@ CHEATS = {
     "k8 exits": ("os._exit(0)", "True"),
     "k9 passes": (PASSES, "True"),
     "k10 wrong where x is a leaf": ("", "x.is_leaf"),
+    "k11 wrong in every third call": ("", "module.calls % 3 == 2"),
 }
 
 

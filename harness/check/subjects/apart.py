@@ -23,9 +23,12 @@ from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.workers.confinement import confine
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
 
-#: Calls before a few more trials at the end, and the most seconds for those of each:
-#: what counts its calls, or is right when it is called slowly, shows.
-CALLS, AFTER, CALLING = 1500, 3, 1.0
+#: Calls before each of some more trials at the end, and the most seconds for them: what
+#: counts its calls, or is right when it is called slowly, shows. What is wrong in every
+#: seventh call is missed by thirty with a chance of 1 %.
+CALLS, AFTER, CALLING = 150, 30, 0.1
+#: Seconds after which three are enough: a reference may take one.
+ENOUGH = 10.0
 
 
 class Answer(Struct):
