@@ -96,7 +96,8 @@ class Parts:
     def at(self, source: Node, flat: Places) -> Node:
         """Elements at flat positions, in their shape; -1 gives 0."""
         asked = np.zeros(source.shape, bool)
-        asked.reshape(-1)[flat[flat >= 0]] = True
+        # One where none is needed: what is broadcast along an axis is never empty.
+        asked.reshape(-1)[flat[flat >= 0] if (flat >= 0).any() else slice(1)] = True
         axes = range(source.ndim)
         lines = (asked.any(tuple(j for j in axes if j != i)) for i in axes)
         box: Box = tuple(map(np.flatnonzero, lines))

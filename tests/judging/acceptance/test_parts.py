@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging import question
-from gradwatch.harness.judging.acceptance.parts import Parts
+from gradwatch.harness.judging.acceptance.parts import Parts, Sample
+from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.impls import graph
+from gradwatch.impls.graph.moves import gather
 
 RNG = np.random.default_rng(3)
 
@@ -123,3 +126,17 @@ def test_elements_of_a_scalar_are_a_part():
     scalar = graph.variable(np.array(3.0))
     held = Parts().at(scalar, np.array([0, -1, 0]))
     np.testing.assert_array_equal(held.value, [3, 0, 3])
+
+
+def test_of_padding_alone_nothing_of_a_product_is_needed():
+    """Nor of one whose factors have an axis of length 1, which is never empty."""
+    left, right = (
+        graph.variable(RNG.standard_normal(s)) for s in ((2, 1, 3, 6), (6, 4))
+    )
+    padded = gather(left @ right, index=np.array([0, -1, -1]))
+    sample, arithmetic = Sample(1), arithmetics("float32", None)[0]
+    few = sample.part(padded, (np.array([1, 2]),))
+    order = graph.topological_order([few])
+    errors = running_errors(order, arithmetic, 16.0, sample.rules())
+    assert not few.value.any()
+    assert not errors.errors[few].any()
