@@ -76,7 +76,7 @@ def test_every_finding_lists_the_entries_that_it_explains(known):
     scripts = {script.stem for script in FINDINGS.glob("*.py")}
     # No sample of OpInfo shows these.
     beyond_the_samples = {
-        *("embedding_bag", "flash_attention", "instance_norm", "log_ndtr"),
+        *("det", "embedding_bag", "flash_attention", "instance_norm", "log_ndtr"),
         *("logsumexp", "pdist", "polar", "rms_norm", "sigmoid"),
     }
     assert {*listed_findings().values()} == scripts - beyond_the_samples

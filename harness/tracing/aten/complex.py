@@ -27,7 +27,13 @@ from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.tracing.aten import elementwise, moves, reductions, systems
+from gradwatch.harness.tracing.aten import (
+    elementwise,
+    factors,
+    moves,
+    reductions,
+    systems,
+)
 from gradwatch.harness.tracing.values import Complex, constant, is_float_tensor
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
@@ -138,8 +144,17 @@ def _solved_triangle(
     return _solved(Complex(re, im), b, left=left)
 
 
+#: A matrix whose gradient has roundings of its norm: others' cofactors are no zeros.
+_normwise = primitive(
+    *("complex.normwise", lambda a: a.copy()),
+    lambda dy, y, a: (factors.perturbed(dy),),
+)
+ERROR["complex.normwise"] = lambda at: at.e[0]
+
+
 def _determinant(z: Complex) -> Complex:
     """The product of the pivots of an elimination, the largest of a column first."""
+    z = both(_normwise, z)
     y, first, rest = of(constant(np.ones(z.re.shape[:-2]))), slice(1), slice(1, None)
     for _ in range(z.re.shape[-1]):
         size = np.hypot(z.re.value, z.im.value)[..., 0]
