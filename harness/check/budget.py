@@ -93,7 +93,8 @@ class Budget:
         if trial.as_given:
             self.largest = max(self.largest, sum(trial.sizes))
             self.most = max(self.most, self.cost(trial, math.inf).elements)
-        if trial.as_given or self.longest * count > self.allowed:
+        apart = not all(trial.sizes)  # another process has spent the time
+        if not apart and (trial.as_given or self.longest * count > self.allowed):
             self.rate = min(self.rate, took / self.cost(trial, math.inf).work)
 
     @property

@@ -61,6 +61,18 @@ def test_what_the_note_says_is_enough():
     assert run(14.0, sizes)[1] == []
 
 
+def test_what_another_process_runs_says_nothing_of_the_rate():
+    """A trial of no elements takes no time of this process."""
+    clock, ran, notes = Clock(), [], []
+    asked = Budget(5.0, lambda trial, most: Cost(sum(trial.sizes), 1))
+    asked.clock, asked.began, asked.memory = clock, 0.0, GIB
+    for trial in asked.affordable(trials(2_000_000, 0, 4_500_000), notes):
+        ran += trial.sizes
+        clock.now += 1e-6 * sum(trial.sizes)
+    assert ran == [2_000_000, 0]
+    assert "trial 2" in notes[0]
+
+
 def test_a_large_trial_after_quick_ones_is_not_taken_for_quick():
     ran, notes, _ = run(5.0, [1_000, 1_000, 10_000_000, 1_000])
     assert ran == [1_000, 1_000, 1_000]
