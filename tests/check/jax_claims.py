@@ -344,12 +344,12 @@ def both_a_name_on_the_command_line_may_be_a_function_of_jax():
 
 
 def published(name):
-    """A published function passes, and each mistake that shows in it fails."""
+    """A published function passes, and mistakes that show in it fail: every other one."""
     reference, candidate, arrays = FUNCTIONS[name]
     check(reference, candidate, inputs=arrays, quick=True).assert_ok()
     floats = [i for i, array in enumerate(arrays) if array.dtype.kind == "f"]
-    missed = []
-    for i, (mistake, change) in enumerate(MISTAKES.items()):
+    missed, first = [], list(FUNCTIONS).index(name) % 2
+    for i, (mistake, change) in list(enumerate(MISTAKES.items()))[first::2]:
         place = floats[i % len(floats)]
         wrong = planted(candidate or reference, arrays, place, change)
         report = check(reference, wrong, inputs=arrays, quick=True)

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from lxml import html
 
-import gradwatch.harness.dashboard
+from gradwatch.harness import dashboard
 from gradwatch.harness.agreement.sampling import explained, passed_over
 from gradwatch.harness.commands.report import command
 from gradwatch.harness.dashboard import machine
@@ -627,9 +627,7 @@ def test_every_runner_looks_different() -> None:
 
 def _colours() -> list[dict[str, str]]:
     """The roles' colours of the light scheme and of the dark one."""
-    css = (
-        Path(gradwatch.harness.dashboard.__path__[0]) / "static/dashboard.css"
-    ).read_text()
+    css = (Path(dashboard.__path__[0]) / "static/dashboard.css").read_text()
     blocks = re.findall(r":root[^{]*\{([^}]*)\}", css)
     return [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in blocks]
 

@@ -188,7 +188,7 @@ def test_dropping_second_order_terms_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["None", "shape", "dtype"])
 def test_switching_a_structural_check_off_is_noticed(monkeypatch, kind):
-    judged = verdict._judge_tensor
+    judged = verdict._judgement
 
     def lenient(right, convention, tensor, got, has, wants):
         value = right.graphs[convention][tensor].value
@@ -197,7 +197,7 @@ def test_switching_a_structural_check_off_is_noticed(monkeypatch, kind):
             return verdict.Judgement(tensor, "agree", 0.0, right.limit)
         return judged(right, convention, tensor, got, has, wants)
 
-    monkeypatch.setattr(verdict, "_judge_tensor", lenient)
+    monkeypatch.setattr(verdict, "_judgement", lenient)
     assert any(told.startswith("None, shape") for told in unmet(SAMPLE[:1]))
 
 

@@ -140,7 +140,7 @@ def test_a_page_that_empties_sys_modules_costs_one_verdict(tmp_path):
 @pytest.mark.slow
 def test_who_waits_for_a_worker_is_called_every_second(tmp_path):
     seen = list[float]()
-    tasks = [task(page(tmp_path, backward="import time; time.sleep(3.5)"))]
+    tasks = [task(page(tmp_path, backward="import time; time.sleep(1.3)"))]
     with Fleet(waiting=lambda: seen.append(time.monotonic())) as fleet:
         (outcome,) = fleet.run(tasks)
     assert outcome.kind == "result"

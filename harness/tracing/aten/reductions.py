@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
-from gradwatch.harness.tracing.aten.windows import log_of_sums
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, constant
 from gradwatch.impls import graph
@@ -100,6 +99,19 @@ def _log_of_sum_over(x: Node, axis: tuple[int, ...], *, keepdims: bool) -> Node:
     return y if keepdims else graph.sum(y, axis)
 
 
+def _logcumsumexp(x: Node, dim: int) -> Node:
+    """Each prefix relative to its own maximum, by doubling the prefixes' length."""
+    if not x.ndim:
+        return x
+    n, step, y = x.shape[dim], 1, graph.moveaxis(x, dim, -1)
+    while step < n:
+        earlier = moved(lambda held, by=step: held.roll(by, -1), y)
+        earlier = graph.where(np.arange(n) < step, -np.inf, earlier)
+        pair = moved(lambda a, b: torch.stack((a, b), -1), y, earlier)
+        y, step = graph.logsumexp(pair, axis=-1), 2 * step
+    return graph.moveaxis(y, -1, dim)
+
+
 def norm(
     x: Node, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any
 ) -> Node:
@@ -128,7 +140,7 @@ ON_FLOATS: dict[str, Rule] = {
     "prod": over(lambda x, *a, **k: graph.prod(x * 1.0, *a, **k)),
     "cumsum": _along(graph.cumulative_sum),
     "cumprod": _along(graph.cumulative_prod),
-    "logcumsumexp": _along(log_of_sums),
+    "logcumsumexp": _logcumsumexp,
     **dict.fromkeys(("logsumexp", "special_logsumexp"), over(_log_of_sum_over)),
     "linalg_vector_norm": norm,
 }
