@@ -344,7 +344,7 @@ def both_a_name_on_the_command_line_may_be_a_function_of_jax():
 
 
 def published(name):
-    """A published function passes, and mistakes that show in it fail: every other one."""
+    """A published function passes, and every other mistake that shows in it fails."""
     reference, candidate, arrays = FUNCTIONS[name]
     check(reference, candidate, inputs=arrays, quick=True).assert_ok()
     floats = [i for i, array in enumerate(arrays) if array.dtype.kind == "f"]

@@ -14,7 +14,7 @@ from gradwatch.harness.dashboard.sources import read_results
 from tests import damage
 from tests.dashboard.browser import invented
 
-MUTANTS = 30  # of each file
+MUTANTS = 15  # of each file
 
 
 @pytest.mark.parametrize("folder", ["latest", f"recorded/{invented.MACHINE}"])
