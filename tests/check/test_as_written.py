@@ -375,3 +375,14 @@ def test_a_window_may_be_computed_from_its_formula():
     assert check(windowed, by_cosine, **only).passes
     symmetric = check(windowed, lambda x: x * torch.hann_window(1024, False), **only)
     assert not symmetric.passes
+
+
+def test_pytorch_s_own_steps_warn_of_nothing():
+    """Its decomposition of a layer norm does, for no rows."""
+
+    def norm(x):
+        return F.layer_norm(x, x.shape[-1:])
+
+    report = check(norm, norm, shapes=[(3, 4)], dtypes="float32")
+    assert "Warning" not in str(report)
+    assert "empty 0x4" in {row.trial for row in report.rows}
