@@ -185,8 +185,10 @@ class Traced:
     def _refuse_free_signs(self) -> None:
         """Raise Untraceable where another algorithm's vectors give another result."""
         vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
-        right = self.graph().outputs if vectors else {}
-        for bit in range(BITS if vectors else 0):
+        if not vectors:
+            return
+        right = self.graph().outputs
+        for bit in range(BITS):
             token = TURNED.set(bit)
             try:
                 turned = self.graph().outputs
