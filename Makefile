@@ -52,8 +52,8 @@ environments:  ## make .venv and those of OneFlow and JAX, if something has chan
 framework:  ## add NAME=paddle, mlx, tensorflow, torch-1.12, torch-compile; jax again
 	@python3 scripts/environments.py --require "$(NAME)"
 
-cuda:  ## on a machine with a GPU: all checks that need one, in results/cuda
-	@python3 scripts/cuda.py
+cuda: environments  ## on a machine with a GPU: all checks that need one, in results/cuda
+	@.venv/bin/python scripts/cuda.py
 
 bench: environments  ## measure HEAD for the history: the quick set
 	.venv/bin/asv run 'HEAD^!'

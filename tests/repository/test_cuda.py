@@ -1,6 +1,5 @@
 """`make cuda`: with no GPU, and with one whose programs are played."""
 
-import importlib.util
 import json
 import os
 import re
@@ -15,11 +14,12 @@ import pytest
 from gradwatch.harness.commands.agree import command as agree
 from gradwatch.harness.commands.doctor import command as doctor
 from gradwatch.harness.commands.time import command as timing
-from gradwatch.harness.workers.pythons.interpreters import has_cuda
+from gradwatch.harness.project.machines import has_cuda
+from scripts import cuda
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "cuda.py"
 NAMES = [
-    *("environments", "device", "doctor", "tests", "agree", "agree-tf32"),
+    *("device", "doctor", "tests", "agree", "agree-tf32"),
     *("attacks", "time", "history"),
 ]
 
@@ -71,30 +71,17 @@ DOCUMENT = {
 }
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("cuda_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cuda_script"] = module  # where dataclass looks for annotations
-    spec.loader.exec_module(module)
-    return module
-
-
-cuda = load()
-
-
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A checkout of played programs; call it with what they are to do."""
     monkeypatch.setenv("GRADWATCH_MACHINE", "h100-16core")
     monkeypatch.setattr(cuda, "ENDING", 5.0)
-    monkeypatch.setattr(sys, "stdout", sys.__stdout__)  # it has bytes
 
     def make(**planned):
         given = f"\nTESTS, DOCUMENT = {TESTS!r}, {DOCUMENT!r}\n"
         text = PLAYED.format(python=sys.executable, planned=planned)
         text = text.replace("\n", given, 1)
-        programs = [tmp_path / "scripts" / "environments.py"]
-        programs += [
+        programs = [
             tmp_path / ".venv" / "bin" / name for name in ("python", "gradwatch", "asv")
         ]
         for program in programs:
@@ -136,7 +123,7 @@ def test_every_step_runs_in_order_and_leaves_one_folder(checkout):
     calls = [json.loads(line) for line in (root / "calls").read_text().splitlines()]
     commands = [(name, *words[:2]) for name, words, *_ in calls]
     assert [name for name, *_ in commands] == [
-        *("environments.py", "python", "gradwatch", "python", "gradwatch"),
+        *("python", "gradwatch", "python", "gradwatch"),
         *("gradwatch", "python", "gradwatch", "asv"),
     ]
     assert [words[0] for name, *words in commands if name == "gradwatch"] == [
@@ -166,7 +153,7 @@ def test_the_summary_says_what_was_not_as_expected(checkout):
     root = checkout(agree="sys.exit(1)")
     cuda.main(root, present=True)
     text = (folder_of(root) / "summary.md").read_text()
-    assert "Steps: 7 passed, 2 failed." in text
+    assert "Steps: 6 passed, 2 failed." in text
     assert "- disagree: softmax[normal-3x4-float32] torch_custom dx: 19 times" in text
     assert "- failure: test_wrong: 0 != 1" in text
     assert "machine h100-16core" in text
@@ -176,7 +163,6 @@ def test_without_a_device_that_pytorch_can_use_nothing_else_runs(checkout):
     root = checkout(**{"-c": "sys.exit('PyTorch sees no CUDA device')"})
     assert cuda.main(root, present=True) == 3
     results = results_of(root)
-    assert results.pop("environments") == "passed"
     assert results.pop("device") == "failed: exit code 1"
     assert set(results.values()) == {"not run"}
     assert "PyTorch sees no CUDA device" in (folder_of(root) / "summary.md").read_text()
@@ -195,7 +181,7 @@ def test_a_step_that_takes_too_long_is_ended_and_the_others_run(checkout, monkey
 
     def short(root, folder):
         every = given(root, folder)
-        every[2].minutes = 1e-3
+        every[1].minutes = 1e-3
         return every
 
     monkeypatch.setattr(cuda, "steps", short)
@@ -223,7 +209,7 @@ def test_who_stops_it_keeps_what_there_is(checkout, number):
     results = results_of(root)
     assert results["time"] == "interrupted"
     assert results["history"] == "not run"
-    assert {results[name] for name in NAMES[:7]} == {"passed"}
+    assert {results[name] for name in NAMES[:6]} == {"passed"}
     assert (folder_of(root) / "agree.json.gz").exists()
 
 
