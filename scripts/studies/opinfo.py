@@ -112,8 +112,10 @@ class Trial:
         pairs = zip(self.tensors, self.wanted, strict=True)
         copies = [t.clone().requires_grad_(w) for t, w in pairs]
         made = _run_on_copies(function, copies)
-        names = ["y"] if len(made) == 1 else [f"y{i}" for i in range(len(made))]
-        outputs = {n: y for n, y in zip(names, made, strict=True) if y.requires_grad}
+        count = len(made)
+        self.results = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
+        named = zip(self.results, made, strict=True)
+        outputs = {n: y for n, y in named if y.requires_grad}
         if not outputs:
             raise NothingToJudge("no gradient")
         draw = torch.Generator().manual_seed(seed)
@@ -311,44 +313,58 @@ def one_entry(
     name = entry.formatted_name
     record: Record = {"name": name, "samples": [], "not": []}
     record["finding"] = listed_findings().get(name, "")
-    torch.manual_seed(0)
     started = time.monotonic()
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        made = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=True)
-        small = (s for s in made if _elements(s) <= ELEMENTS)
-        for i, sample in enumerate(itertools.islice(small, samples)):
-            _add_sample(record, entry, sample, i, dtype, verbose)
-        record["gradcheck"] = gradcheck(entry) if _disagrees(record) else None
-    except Late:
-        record["not"].append(_why(-1, "time", "", f"over {SECONDS} s of processor"))
-    except Exception as error:  # noqa: BLE001  # PyTorch's own makers of samples fail too
-        record["not"].append(_why(-1, "samples", "", str(error)[:200]))
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def judge(i: int, sample: Any) -> None:
+        try:
+            record["samples"].append(one_sample(entry, sample, dtype))
+        except (Untraceable, NothingToJudge, Late):
+            raise
+        except Exception as error:  # noqa: BLE001  # one sample must not end the sweep
+            if verbose:
+                traceback.print_exc()
+            why = f"{type(error).__name__}: {str(error)[:200]}"
+            record["not"].append(reason(i, "error", "", why))
+
+    record["not"] += try_samples(entry, dtype, samples, SECONDS, judge)
+    record["gradcheck"] = gradcheck(entry) if _disagrees(record) else None
     record["seconds"] = round(time.monotonic() - started, 2)
     return record
 
 
-def _add_sample(
-    record: Record, entry: Any, sample: Any, i: int, dtype: str, verbose: bool
-) -> None:
+def try_samples(
+    entry: Any,
+    dtype: str,
+    count: int,
+    seconds: int,
+    judge: Callable[[int, Any], None],
+    least: int = 0,
+) -> list[Record]:
+    """Judge the first samples, of `least` elements or more; why others were not."""
+    reasons: list[Record] = []
+    torch.manual_seed(0)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        record["samples"].append(one_sample(entry, sample, dtype))
-    except Untraceable as no:
-        record["not"].append(_why(i, no.kind, no.op, no.why))
-    except NothingToJudge as no:
-        record["not"].append(_why(i, str(no), "", ""))
+        made = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=True)
+        small = (s for s in made if least <= _elements(s) <= ELEMENTS)
+        for i, sample in enumerate(itertools.islice(small, count)):
+            try:
+                judge(i, sample)
+            except Untraceable as no:
+                reasons.append(reason(i, no.kind, no.op, no.why))
+            except NothingToJudge as no:
+                reasons.append(reason(i, str(no), "", ""))
     except Late:
-        raise
-    except Exception as error:  # noqa: BLE001  # one sample must not end the sweep
-        if verbose:
-            traceback.print_exc()
-        why = f"{type(error).__name__}: {str(error)[:200]}"
-        record["not"].append(_why(i, "error", "", why))
+        reasons.append(reason(-1, "time", "", f"over {seconds} s of processor"))
+    except Exception as error:  # noqa: BLE001  # PyTorch's own makers of samples fail too
+        reasons.append(reason(-1, "samples", "", str(error)[:200]))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return reasons
 
 
-def _why(sample: int, kind: str, op: str, why: str) -> Record:
+def reason(sample: int, kind: str, op: str, why: str) -> Record:
+    """Why a sample is not judged."""
     return {"sample": sample, "kind": kind, "op": op, "why": why}
 
 
@@ -378,22 +394,26 @@ def gradcheck(entry: Any) -> str:
 
 
 @functools.cache
-def listed_findings() -> dict[str, str]:
-    """The finding that explains an entry's disagreements; its script lists ENTRIES."""
+def listed(constant: str) -> dict[str, Path]:
+    """The script that explains what is wrong with an entry, which it lists."""
     return {
-        name: script.stem
-        for script in sorted(FINDINGS.glob("*.py"))
+        name: script
+        for script in sorted(FINDINGS.rglob("*.py"))
         for node in ast.parse(script.read_text()).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ENTRIES"
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == constant
         for name in ast.literal_eval(node.value)
     }
 
 
-def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> int:
-    """One record an entry, written after each; records of other entries stay.
+def listed_findings() -> dict[str, str]:
+    """The finding that explains an entry's disagreements."""
+    return {name: script.stem for name, script in listed("ENTRIES").items()}
 
-    Returns the exit code: 1 if a disagreement has no finding, or nothing was judged.
-    """
+
+def recorded(
+    path: Path, dtype: str, share: str, only: str, judge: Callable[[Any], Record]
+) -> list[Record]:
+    """One record an entry, written after each; records of other entries stay."""
 
     def late(*_: Any) -> None:
         raise Late
@@ -402,15 +422,23 @@ def sweep(dtype: str, only: set[str], share: tuple[int, int], path: Path) -> int
     path.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else []
     records: dict[str, Record] = {r["name"]: r for r in known}
-    for i, entry in enumerate(entries(getattr(torch, dtype))):
+    turn, shares = map(int, share.split("/"))
+    for entry in [*entries(getattr(torch, dtype))][turn % shares :: shares]:
         name = entry.formatted_name
-        if i % share[1] == share[0] and (not only or name in only):
+        if not only or name in only.split(","):
             print(name, flush=True)  # the last line, where it ends the process
-            records[name] = one_entry(entry, dtype, verbose=bool(only))
+            records[name] = judge(entry)
             documents.replace_file(path, documents.compact([*records.values()]))
-    summary([*records.values()])
-    found = [r["name"] for r in records.values() if _disagrees(r) and not r["finding"]]
-    count = sum(len(s["judged"]) for r in records.values() for s in r["samples"])
+    return [*records.values()]
+
+
+def sweep(dtype: str, only: str, share: str, path: Path) -> int:
+    """Judge entries; the exit code is 1 for what has no finding, or for nothing."""
+    judge = functools.partial(one_entry, dtype=dtype, verbose=bool(only))
+    records = recorded(path, dtype, share, only, judge)
+    summary(records)
+    found = [r["name"] for r in records if _disagrees(r) and not r["finding"]]
+    count = sum(len(s["judged"]) for r in records for s in r["samples"])
     said = f"{count:,} tensors of {len(records)} OpInfo entries judged"
     said = f"without a finding: {', '.join(found)}" if found else said
     print(f"{dtype}: {said}")
@@ -443,20 +471,24 @@ def caught(records: list[Record]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dtype", choices=sorted(SCALE))
+def options(about: str | None) -> argparse.ArgumentParser:
+    """What the sweeps of either order take."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", default="", help="names of entries, by commas")
     parser.add_argument("--share", default="0/1", help="every n-th entry: k/n")
-    parser.add_argument("--out", type=Path, help="where the records go")
-    given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    k, n = map(int, given.share.split("/"))
-    only = set(given.only.split(",")) if given.only else set()
+    return parser
+
+
+def main() -> None:
+    """The command line."""
+    parser = options(__doc__)
+    parser.add_argument("dtype", choices=sorted(SCALE))
+    parser.add_argument("--out", type=Path, help="where the records go")
+    given = parser.parse_args()
     path = given.out or RESULTS / f"{given.dtype}.json"
-    sys.exit(sweep(given.dtype, only, (k % n, n), path))
+    sys.exit(sweep(given.dtype, given.only, given.share, path))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def test_the_slope_of_log_ndtr_is_the_density_over_distribution(x):
 def test_a_continued_sweep_keeps_what_is_recorded_and_names_findings(tmp_path):
     path = tmp_path / "float64.json"
     path.write_text(json.dumps([{"name": "exp", "samples": [], "not": []}]))
-    sweep("float64", {"expm1"}, (0, 1), path)
+    sweep("float64", "expm1", "0/1", path)
     exp, expm1 = json.loads(path.read_text())
     assert exp["samples"] == []
     assert expm1["finding"] == "expm1"
