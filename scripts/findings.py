@@ -50,8 +50,8 @@ def smallest_first(several: Iterable[FindingRecord]) -> list[FindingRecord]:
     return sorted(
         several,
         key=lambda f: (
-            not f.backend.endswith("_autograd"),
-            f.verdict == "nonfinite",
+            not f.record.backend.endswith("_autograd"),
+            f.record.verdict == "nonfinite",
             f.part != "forward",
             f.elements,
             f.id,
@@ -64,7 +64,7 @@ def _rows(defects: Iterable[Sequence[FindingRecord]]) -> Iterator[str]:
         first = several[0]
         ratio = first.record.ratio if first.record.radius else None
         off = "" if ratio is None else f"{ratio:.2g}"
-        seen = sorted({f.backend.partition("_")[2] for f in several})
+        seen = sorted({f.record.backend.partition("_")[2] for f in several})
         link = f"[{defect(first)}]({_RESULTS}/{first.script})"
         yield f"| {link} | {', '.join(seen)} | {off} |"
 

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,6 @@ import numpy as np
 from msgspec import structs
 
 from gradwatch.harness.agreement import strategies
-from gradwatch.harness.agreement.findings import DEATHS, findings_of
 from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import agree
@@ -29,6 +28,7 @@ from gradwatch.harness.judging.cases import REFUSALS, Trial
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.descent import cuts, descend
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
+from gradwatch.harness.project.verdicts import DEATHS, PASSING
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.contract import Op
@@ -103,7 +103,7 @@ class Hunt:
                         waiting.append(suspect)
                         yield self.describe(suspect)
                 progress(int(time.monotonic() - start), int(budget))
-            waiting.sort(key=lambda suspect: suspect[1].verdict in DEATHS)
+            waiting.sort(key=lambda suspect: suspect[1].record.verdict in DEATHS)
             for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
                 now = time.monotonic()
                 if now > end:
@@ -127,8 +127,8 @@ class Hunt:
             chunk = trials[first : first + step]
             self.tried += len(chunk)
             for trial, finding in self._examine(chunk):
-                if finding.verdict in DEATHS:
-                    self._dead.add((finding.backend, _pattern(trial)))
+                if finding.record.verdict in DEATHS:
+                    self._dead.add((finding.record.backend, _pattern(trial)))
                 if finding.id not in self.seen:
                     self.seen.add(finding.id)
                     yield trial, finding
@@ -161,11 +161,11 @@ class Hunt:
     def shrink(self, suspect: Suspect, deadline: float) -> Suspect:
         """The smallest trial that shows the finding, as far as the time allows."""
         trial, finding = suspect
-        deadly, deaths = finding.verdict in DEATHS, 0
+        deadly, deaths = finding.record.verdict in DEATHS, 0
         largest = max(array.size for array in trial.problem.inputs.values())
         if deadly and largest <= SMALL:
             return suspect
-        for small in self._small[finding.op]:
+        for small in self._small[finding.record.op]:
             if (shown := self._shown_by(small, finding)) is not None:
                 return small, shown
 
@@ -178,7 +178,7 @@ class Hunt:
         best = replace(trial, case=trial.case.partition("#")[0]), finding
         for steps in (_shorter, _plainer):
             best = descend(best, steps, fails, deadline)
-        self._small[finding.op].append(best[0])
+        self._small[finding.record.op].append(best[0])
         return best
 
     def _shown_by(self, trial: Trial, finding: FindingRecord) -> FindingRecord | None:
@@ -187,7 +187,7 @@ class Hunt:
             reference(trial.problem)
         except REFUSALS:  # the op's formula takes no such shape
             return None
-        for _, seen in self._examine([trial], [finding.backend]):
+        for _, seen in self._examine([trial], [finding.record.backend]):
             if seen.id == finding.id:
                 return seen
         return None
@@ -205,7 +205,7 @@ class Hunt:
         finding = structs.replace(found, record=record, shapes=shapes, seed=self.seed)
         about = details(record, self._values(trial, record) if everywhere else {})
         title, right = headline(finding), reference(trial.problem)
-        return finding, repro(trial, found.backend, record, title, right, about=about)
+        return finding, repro(trial, record.backend, record, title, right, about=about)
 
     def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
         """What each backend returns at the worst index of the failing one."""
@@ -220,6 +220,36 @@ class Hunt:
                 value = "runs" if record.tensor == "all" else value
             values[outcome.task.backend] = value
         return values
+
+
+def findings_of(op: Op, records: Iterable[AgreeRecord]) -> Iterator[FindingRecord]:
+    """The failures in one trial: one for each backend, with its worst record.
+
+    Wrong outputs come first, because they make the gradients wrong as well.
+    """
+    by_backend: dict[str, list[AgreeRecord]] = defaultdict(list)
+    for record in records:
+        if record.verdict not in PASSING:
+            by_backend[record.backend].append(record)
+    for wrong in by_backend.values():
+        first = [r for r in wrong if _part(op, r) == "forward"]
+        worst = max(first or wrong, key=_badness)
+        yield FindingRecord(record=worst, part=_part(op, worst))
+
+
+def _badness(record: AgreeRecord) -> tuple[bool, float]:
+    """Sorts records: a missing or infinite number is worse than a wrong one."""
+    distance = record.distance
+    return record.verdict != "disagree", -1.0 if distance is None else distance
+
+
+def _part(op: Op, record: AgreeRecord) -> str:
+    """The part that computes a tensor: forward, backward, state, or run for all."""
+    if record.tensor == "all":
+        return "run"
+    if record.tensor in op.outputs:
+        return "forward"
+    return "state" if record.tensor in op.state else "backward"
 
 
 def _plain(message: str) -> str:

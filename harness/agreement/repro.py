@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.agreement.calls import WIDTH, Unwritten, calls
-from gradwatch.harness.agreement.findings import DEATHS
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import DEATHS
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Problem
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from msgspec import structs
 
-from gradwatch.harness.agreement.findings import DEATHS
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, ROOT, SOURCE
@@ -26,8 +25,10 @@ from gradwatch.harness.project.records import (
     FuzzSummary,
 )
 from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.project.verdicts import DEATHS
 from gradwatch.harness.workers.lifetime import with_this_process
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.impls.catalogue import framework_of
 
 FOLDER = ROOT / "results" / "findings"
 
@@ -59,8 +60,8 @@ def save(finding: FindingRecord, text: str, folder: Path = FOLDER) -> Path:
 
 def _free_name(site: FindingRecord, taken: Container[str]) -> str:
     """A name such as softmax-oneflow-crash.py, longer if that is another defect's."""
-    framework, _, flavour = site.backend.partition("_")
-    short = f"{site.op}-{framework}-{site.verdict}"
+    record, flavour = site.record, site.record.backend.partition("_")[2]
+    short = f"{record.op}-{framework_of(record.backend)}-{record.verdict}"
     names = (short, f"{short}-{site.place}", f"{short}-{site.place}-{flavour}")
     return next(f"{name}.py" for name in names if f"{name}.py" not in taken)
 
@@ -103,9 +104,9 @@ def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:
             "GLOG_minloglevel": "2",
         },
     )
-    raised = "Traceback" in done.stderr and finding.verdict not in DEATHS
+    raised = "Traceback" in done.stderr and finding.record.verdict not in DEATHS
     state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
-    if raised and finding.verdict != "error":
+    if raised and finding.record.verdict != "error":
         state = "not run"  # the script itself has failed
     output = (done.stderr if raised else done.stdout).strip().splitlines()
     return state, output[-1] if output else ""
@@ -125,15 +126,15 @@ def headline(finding: FindingRecord) -> str:
 def defect(finding: FindingRecord) -> str:
     """What is wrong, such as "batch_norm gives wrong y in float32"."""
     record = finding.record
-    op, tensor, dtype = finding.op, record.tensor, record.dtype
+    op, tensor, dtype = record.op, record.tensor, record.dtype
     what = {
         "crash": f"{op} kills the process",
         "timeout": f"{op} does not return",
         "error": f"{op} raises on a legal input",
         "malformed": f"{op} gives malformed {tensor}",
         "nonfinite": f"{op} gives {tensor} that is not finite, in {dtype}",
-    }.get(finding.verdict, f"{op} gives wrong {tensor}")
-    if record.radius and finding.verdict == "disagree":
+    }.get(record.verdict, f"{op} gives wrong {tensor}")
+    if record.radius and record.verdict == "disagree":
         what += f" in {dtype}"
     return what
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from gradwatch.harness.agreement.findings import flags
 from gradwatch.harness.agreement.pairs import Pairs, distances, keep_worst, largest
 from gradwatch.harness.judging.cases import REGIMES, Trial
 from gradwatch.harness.judging.defects import known
@@ -28,6 +27,7 @@ from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.contract import Problem
 
 
 class Asked(Struct, kw_only=True):
@@ -271,10 +271,20 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
         framework_version=outcome.version,
         device=outcome.task.device,
         dtype=trial.problem.dtype,
-        flags=flags(trial.problem.attributes, trial.problem.empty),
+        flags=_flags(trial.problem),
         order=trial.order,
         **judged,
     )
+
+
+def _flags(problem: Problem) -> list[str]:
+    """What a problem has beside numbers: training, not-training, empty."""
+    names = [
+        name if value else f"not-{name}"
+        for name, value in sorted(problem.attributes.items())
+        if isinstance(value, bool)
+    ]
+    return [*names, "empty"] if problem.empty else names
 
 
 def _compared(

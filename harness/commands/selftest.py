@@ -103,10 +103,7 @@ def summarise(
             for one in of
             for t, a in one.false_alarms(entries)
         ],
-        requirements=[
-            Requirement(required=goal, found=measured, met=met)
-            for goal, measured, met in _required(score, entries, extent, ops, orders)
-        ],
+        requirements=[*_required(score, entries, extent, ops, orders)],
         missing=score.missing,
         seconds=seconds,
         seed=seed,
@@ -119,7 +116,7 @@ def _required(
     extent: Extent,
     ops: Sequence[str],
     orders: Sequence[str],
-) -> Iterator[scoring.Required]:
+) -> Iterator[Requirement]:
     """What is required of the orders asked for; of some ops, one tensor or more."""
     if ORDERS[0] in orders:
         least = 1 if ops else extent.tensors

@@ -170,20 +170,20 @@ def fuzz(night: Night) -> Result:
     options += ["--folder", str(folder), *_narrowed(night)]
     content, ended = night.document("fuzz", FUZZ, "fuzz", *options)
     kept, troubles = store.load(night.results / "findings")
-    recorded = {(finding.op, finding.backend) for finding in kept}
+    recorded = {(one.record.op, one.record.backend) for one in kept}
     listed = known.load()
     problems = [
         Problem(
             "fuzz",
-            one.op,
-            one.backend,
-            f"{one.record.tensor} {one.verdict} ({one.place})",
-            f"findings/{one.script}: {one.record.story}",
+            record.op,
+            record.backend,
+            f"{record.tensor} {record.verdict} ({one.place})",
+            f"findings/{one.script}: {record.story}",
         )
-        for one in content.records
-        if one.verdict not in PASSING
-        and (one.op, one.backend) not in recorded
-        and known.expected_verdict(one.record, listed) != one.verdict
+        for one, record in ((one, one.record) for one in content.records)
+        if record.verdict not in PASSING
+        and (record.op, record.backend) not in recorded
+        and known.expected_verdict(record, listed) != record.verdict
     ]
     line = f"{content.summary.tried:,} trials, {len(problems)} of"
     line += f" {len(content.records)} findings are new"

@@ -9,6 +9,7 @@ Numbers that are not finite are null in JSON and None here. Times are in seconds
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -169,21 +170,30 @@ class CheckRecord(Struct, kw_only=True):
 class FindingRecord(Struct, kw_only=True):
     """A disagreement that the fuzzer found and shrank: a line of a findings' index.
 
-    id: unique to where it shows. part: the part that fails: forward, backward, state,
-    or run. record: of the worst tensor. shapes: of the inputs. script: the file that
-    reproduces it.
+    record: of the worst tensor. part: the first that fails: forward, backward, state,
+    or run for all. shapes: of the inputs. script: the file that reproduces it.
     """
 
-    id: str
-    op: str
-    backend: str
-    verdict: str
-    place: str
     record: AgreeRecord
     part: str = ""
     shapes: dict[str, list[int]] = {}
     seed: int = 0
     script: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it shows, beside op, backend and verdict."""
+        record = self.record
+        rounds = record.verdict == "nonfinite" or bool(record.radius)
+        dtype = record.dtype if rounds and record.tensor != "all" else ""
+        return "-".join(filter(None, [self.part, dtype, *record.flags]))
+
+    @property
+    def id(self) -> str:
+        """The name of its site: two with equal ones are the same finding."""
+        record = self.record
+        name = f"{record.op}-{record.backend}-{record.verdict}-{self.place}"
+        return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
 
     @property
     def elements(self) -> int:
@@ -378,7 +388,7 @@ class Accused(Struct, kw_only=True):
     ratio: Number
 
 
-class Requirement(Struct, kw_only=True):
+class Requirement(Struct):
     """What is required of the judge, what was found, and whether that is enough."""
 
     required: str

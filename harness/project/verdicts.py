@@ -23,6 +23,8 @@ PASSING = ("agree", "convention", "imprecise", "vacuous", "unsupported")
 
 #: Nothing was compared: there is no ratio, rather than an infinite one.
 NUMBERLESS = ("unsupported", "malformed", "error", "crash", "timeout")
+#: The process that was asked has ended, or was ended.
+DEATHS = ("crash", "timeout")
 
 #: What those say that a newcomer cannot guess.
 MEANINGS = {

@@ -25,6 +25,7 @@ from gradwatch.harness.project.records import (
     FalseAlarms,
     MissRecord,
     PlantedRecord,
+    Requirement,
     finite,
 )
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
@@ -43,7 +44,7 @@ BANDS = {
 
 
 @dataclass(frozen=True)
-class Requirement:
+class Goal:
     """The share of planted errors in a band of effects that the judge must catch.
 
     The shares are goals of the project. They were fixed before the first measurement.
@@ -65,16 +66,16 @@ class Requirement:
         return f"{self.dtype}, {bounds}: at least {self.share:.1%} caught"
 
 
-REQUIREMENTS = (
-    Requirement("float64", 1e-9, math.inf, 0.995),
-    Requirement("float32", 1e-3, math.inf, 0.995),
-    Requirement("float32", 1e-6, 1e-3, 0.85),
-    Requirement("float16", 0.1, math.inf, 0.99),
-    Requirement("bfloat16", 0.1, math.inf, 0.99),
-    Requirement("float16", 0.01, 0.1, 0.95),
-    Requirement("bfloat16", 0.01, 0.1, 0.95),
+GOALS = (
+    Goal("float64", 1e-9, math.inf, 0.995),
+    Goal("float32", 1e-3, math.inf, 0.995),
+    Goal("float32", 1e-6, 1e-3, 0.85),
+    Goal("float16", 0.1, math.inf, 0.99),
+    Goal("bfloat16", 0.1, math.inf, 0.99),
+    Goal("float16", 0.01, 0.1, 0.95),
+    Goal("bfloat16", 0.01, 0.1, 0.95),
 )
-DOUBLE_BACKWARD = Requirement("float64", 1e-6, math.inf, 0.99)
+DOUBLE_BACKWARD = Goal("float64", 1e-6, math.inf, 0.99)
 
 
 @dataclass
@@ -224,12 +225,9 @@ def _shares(row: Sequence[Run | Alarm]) -> dict[str, float]:
 # What is required -------------------------------------------------------------------
 
 
-Required = tuple[str, str, bool]
-
-
 def requirements(
     score: Score, entries: Sequence[known.Known], *, tensors: int, some: bool = False
-) -> Iterator[Required]:
+) -> Iterator[Requirement]:
     """Each requirement, the measured figure, and whether it is met.
 
     `tensors` is the smallest number of right gradients in float64 and in float32. Of
@@ -237,7 +235,7 @@ def requirements(
     """
     structure = [r for _, r in score.counted if r.kind == "structure"]
     yield _met(structure, "None, shape, dtype, not finite: all caught", 1.0)
-    for wanted in REQUIREMENTS:
+    for wanted in GOALS:
         runs = [
             run
             for trial, run in score.counted
@@ -246,17 +244,19 @@ def requirements(
         if runs or not (some and structure):
             yield _met(runs, str(wanted), wanted.share)
     false = score.false_alarms(entries)
-    yield "no false alarm", f"{len(false)} of {len(score.alarms)}", not false
+    found = f"{len(false)} of {len(score.alarms)}"
+    yield Requirement("no false alarm", found, not false)
     for dtype in ("float64", "float32"):
         seen = sum(
             t.problem.dtype == dtype for t, a in score.alarms if JUDGE in a.asked
         )
-        yield f"{tensors} right {dtype} tensors or more", f"{seen}", seen >= tensors
+        line = f"{tensors} right {dtype} tensors or more"
+        yield Requirement(line, f"{seen}", seen >= tensors)
 
 
 def second_requirements(
     score: Score, entries: Sequence[known.Known], *, tensors: int, planted: bool = True
-) -> Iterator[Required]:
+) -> Iterator[Requirement]:
     """Likewise of the second order, whose right tensors have `tensors` as a minimum.
 
     `planted` says whether mistakes were planted: in double backwards alone.
@@ -267,16 +267,17 @@ def second_requirements(
         line = f"double backward, {DOUBLE_BACKWARD}"
         yield _met(runs, line, DOUBLE_BACKWARD.share)
     false, right = second.false_alarms(entries), len(second.alarms)
-    yield "second order, no false alarm", f"{len(false)} of {right}", not false
+    found = f"{len(false)} of {right}"
+    yield Requirement("second order, no false alarm", found, not false)
     line = f"{tensors} right tensors of second order or more"
-    yield line, f"{right}", right >= tensors
+    yield Requirement(line, f"{right}", right >= tensors)
 
 
-def _met(runs: Sequence[Run], required: str, share: float) -> Required:
+def _met(runs: Sequence[Run], required: str, share: float) -> Requirement:
     caught = sum(JUDGE in run.accused_by for run in runs)
     per_cent = f", {caught / len(runs):.2%}" if runs else ""
     met = bool(runs) and caught >= share * len(runs)
-    return required, f"{caught} of {len(runs)}{per_cent}", met
+    return Requirement(required, f"{caught} of {len(runs)}{per_cent}", met)
 
 
 def why_missed(run: Run) -> str:

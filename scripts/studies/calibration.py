@@ -22,13 +22,13 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.selftest import scoring
 from gradwatch.harness.selftest.examine import JUDGE
-from gradwatch.harness.selftest.scoring import Requirement, Score
+from gradwatch.harness.selftest.scoring import Goal, Score
 from scripts.studies.detection import SETTINGS, write_figure
 
 SHIPPED = limit_for(0)
 CONSTANTS = 2.0 ** np.arange(-1, 8.01, 0.25)  # from half a rounding to 256 of them
 #: The bands of which detection could suffer from a larger constant.
-CURVES = tuple(r for r in scoring.REQUIREMENTS if r.dtype in ("float64", "float32"))
+CURVES = tuple(r for r in scoring.GOALS if r.dtype in ("float64", "float32"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def excess(score: Score, entries: Sequence[known.Known]) -> Excess:
     return Excess(_array(r for r in right if r == r), wrong)
 
 
-def _of(score: Score, wanted: Requirement) -> Iterable[float]:
+def _of(score: Score, wanted: Goal) -> Iterable[float]:
     for trial, run in score.counted:
         if trial.problem.dtype == wanted.dtype and wanted.speaks_of(run):
             yield run.ratio - (run.limit - SHIPPED)

@@ -83,7 +83,7 @@ def tie(fleet, tmp_path_factory):
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_error_is_found_and_shrunk(fleet, tmp_path, kind, seed):
     finding, _ = shrunk(fleet, plant(tmp_path, *PLANTED[kind]), seed=seed)
-    assert finding.verdict == "disagree"
+    assert finding.record.verdict == "disagree"
     assert finding.part == "backward"
     assert finding.elements <= 4  # what issue 10 asks for
 
@@ -98,7 +98,7 @@ def test_a_right_page_gives_no_finding(fleet, tmp_path):
 def test_a_worker_that_dies_is_a_finding_and_is_shrunk(fleet, tmp_path):
     page = plant(tmp_path, *DEADLY)
     finding, _ = shrunk(fleet, page)
-    assert finding.verdict == "crash"
+    assert finding.record.verdict == "crash"
     assert list(finding.shapes.values()) == [[0]]
     assert "SIGABRT" in finding.record.message
 
@@ -162,8 +162,11 @@ def test_the_index_is_strict_json_with_a_line_for_each_finding(tie):
     def refuse(constant):
         raise AssertionError(constant)
 
-    assert json.loads(text, parse_constant=refuse)["records"][0]["op"] == "maximum"
-    assert sum("maximum-numpy_manual" in line for line in text.splitlines()) == 1
+    assert (
+        json.loads(text, parse_constant=refuse)["records"][0]["record"]["op"]
+        == "maximum"
+    )
+    assert sum("numpy_manual" in line for line in text.splitlines()) == 1
 
 
 def test_a_finding_that_cannot_be_written_leaves_the_old_one(tie, monkeypatch):
@@ -195,7 +198,7 @@ def test_a_smaller_finding_of_the_same_site_stays(tie, tmp_path):
 
 def test_two_sites_of_one_op_have_a_script_each(tie, tmp_path):
     finding, text, _ = tie
-    other = replace(finding, id="another", place="state")
+    other = replace(finding, part="state")
     scripts = {store.save(one, text, tmp_path).name for one in (finding, other)}
     assert len(scripts) == len(store.load(tmp_path)[0]) == 2
 
@@ -212,7 +215,7 @@ def test_an_index_that_cannot_be_read_is_named(tie, tmp_path):
 
 def test_the_page_has_a_line_for_each_script(tie):
     finding, *_ = tie
-    other = replace(finding, id="another")
+    other = replace(finding, part="state")
     both = [replace(one, script="one.py") for one in (finding, other)]
     assert page_of(both).count("one.py") == 1
 

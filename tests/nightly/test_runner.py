@@ -565,14 +565,11 @@ def test_a_finding_is_new_where_none_of_that_op_and_backend_is_recorded(
     tmp_path, monkeypatch, backend, new
 ):
     """Recorded is one of square on numpy_manual, in another tensor and verdict."""
-    site = {"op": "square", "backend": backend, "verdict": "disagree", "place": "state"}
     record = agree_record("square", backend, tensor="y", verdict="disagree")
-    found = documents.document(
-        [FindingRecord(id="new", record=record, **site)], FuzzSummary(tried=9)
-    )
-    answered(monkeypatch, found)
-    site |= {"backend": "numpy_manual", "verdict": "nonfinite", "place": "backward"}
-    recorded = FindingRecord(id="old", record=record, **site)
+    one = FindingRecord(record=record, part="state")
+    answered(monkeypatch, documents.document([one], FuzzSummary(tried=9)))
+    record = agree_record("square", "numpy_manual", verdict="nonfinite")
+    recorded = FindingRecord(record=record, part="backward")
     monkeypatch.setattr(parts.store, "load", lambda _: ([recorded], []))
     night = Night(tmp_path, 1.0, (), ())
     result = parts.fuzz(night)

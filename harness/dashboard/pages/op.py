@@ -57,7 +57,7 @@ def op_page(
         "views": views,
         "default": _default([one.line for one in series]),
         "steps": [m for m in moves(history, -1) if m.series.op == op],
-        "findings": [found for found in here.findings if found.about.op == op],
+        "findings": [found for found in here.findings if found.about.record.op == op],
         "source": op_source(op),
     }
 
