@@ -31,7 +31,6 @@ import numpy as np
 
 from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
 from gradwatch.harness.judging.excuses import contested
-from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.overflow import Risk, risks
 from gradwatch.harness.judging.rounding.errors import Error, Errors
 from gradwatch.harness.judging.rounding.thresholds import SMALL
@@ -60,8 +59,8 @@ def spread(
 ) -> dict[str, Error]:
     """The radius of each tensor that perturbed evaluations find.
 
-    Infinite where the spread may not accuse: where the first-order picture fails,
-    overflow cannot be ruled out, or a centred value is mostly cancelled. It costs
+    Infinite where the spread may not accuse: where the first-order picture fails, or
+    overflow cannot be ruled out. It costs
     2 * (PAIRS + 1) evaluations, and 2 * PILOTS of what choices depend on, and is the
     same every time. Where losses are `seen`, as in `imprecision`, no draw is near zero;
     `again` rounds a product of matrices again for each use.
@@ -79,7 +78,7 @@ def spread(
                 moment.add(values[node])
         draw = Draw(AGAIN * size, turns=AGAIN * size, together=True)
         values = draws.pair(np.random.default_rng(0), moments, draw)
-        unknown = _unknown(draws, size)
+        unknown = overflowing(draws, size)
         return {
             name: np.where(
                 unknown.get(node, False),
@@ -112,14 +111,6 @@ def moved_gaps(
                 moved[node] = np.hypot(moved[node], change.astype(np.float64))
     count = 2 * contested.PILOTS
     return {n: m / (scale * count**0.5) for n, m in moved.items()}
-
-
-def _unknown(draws: Draws, scale: float) -> dict[Node, Any]:
-    """Elements that overflow may reach, or a value that is mostly cancelled."""
-    unknown: dict[Node, Any] = dict(exposed(draws.order))
-    for node, mask in overflowing(draws, scale).items():
-        unknown[node] = unknown.get(node, False) | mask
-    return unknown
 
 
 def overflowing(draws: Draws, scale: float = 1.0) -> dict[Node, Any]:

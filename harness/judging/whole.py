@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
 from gradwatch.harness.judging.excuses import contested
-from gradwatch.harness.judging.excuses.centring import exposed
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
 from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE, FEW_DRAWS, UNIT
@@ -124,9 +123,8 @@ def whole(
     """What one rounding at each step does to the tensors of which something is known.
 
     Left out are tensors of few elements, tensors that overflow may reach, and those
-    of which most elements depend on a value that is mostly cancelled, or may underflow:
-    that is no rounding of a value's own size. It costs 2 * PAIRS evaluations, and is
-    the same every time.
+    of which most elements may underflow: that is no rounding of a value's own size. It
+    costs 2 * PAIRS evaluations, and is the same every time.
 
     Args:
         nodes: The tensors by name.
@@ -139,13 +137,12 @@ def whole(
         Draws(errors, order, seen=seen, again=seen),
         1 / (UNIT * errors.limit),
     )
-    cancelled = exposed(order)
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order, scale)
         draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
         draws.shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
         kept = {
-            node: _Moments(node, _known(node, products, cancelled))
+            node: _Moments(node, np.isfinite(node.value) & ~products.underflow(node))
             for node in nodes.values()
             if node.value.dtype.kind == "f"
         }
@@ -166,12 +163,6 @@ def whole(
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }
-
-
-def _known(node: Node, products: Peaks, cancelled: Mapping[Node, Mask]) -> Mask:
-    """Elements that are neither mostly cancelled nor may underflow on the way."""
-    known: Mask = np.isfinite(node.value) & ~products.underflow(node)
-    return known & ~cancelled[node] if node in cancelled else known
 
 
 class _Moments:

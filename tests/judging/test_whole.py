@@ -146,7 +146,8 @@ def test_few_elements_are_left_to_the_elements():
     assert right.wholes("first", right.arithmetics[-1]) == {}
 
 
-def test_what_depends_on_a_cancelled_mean_is_left_to_the_bound():
+def test_what_a_cancelled_mean_may_have_lost_is_not_seen():
+    """A rounding of 1e4 is 20 times what is left of it, in every element."""
     rows = np.random.default_rng(1).standard_normal((8, 16)) + 1e4
 
     def build():
@@ -154,7 +155,8 @@ def test_what_depends_on_a_cancelled_mean_is_left_to_the_bound():
         return {"y": x - graph.mean(x, axis=1, keepdims=True)}
 
     right = reference_of_graph(build, "bfloat16")
-    assert right.wholes("first", right.arithmetics[-1]) == {}
+    found = right.wholes("first", right.arithmetics[-1])["y"]
+    assert found.least_seen > 1
 
 
 def test_zeros_are_seen_where_the_elements_alone_would_let_them_pass(deep):

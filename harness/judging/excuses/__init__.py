@@ -4,6 +4,5 @@
   operations and in any other
 - contested: choices that rounding may turn around
 - imprecision: what a correct but careless algorithm may lose: `imprecise`
-- centring: values whose digits cancel when they are centred
 - ties: rows that break their ties each in its own way
 """

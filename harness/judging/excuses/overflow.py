@@ -2,9 +2,11 @@
 
 The reference runs in a type with a wider range, so that a value may be finite there
 which an honest implementation finds infinite, and what follows from that is no matter
-of rounding: inf - inf and 0 * inf are nan, 1 / inf is 0, exp(-inf) is exactly 0. Two
-masks a node keep track: where its value *may be infinite* although the reference's is
-not, and where it *may be nan*. Most graphs have neither, and pay one comparison a node.
+of rounding: inf - inf and 0 * inf are nan, 1 / inf is 0, exp(-inf) is exactly 0. So the
+graph is evaluated once more, as far as something may overflow: with an infinity for all
+that may be infinite, and nan where its sign is not known. An element that comes out
+otherwise than rounding explains *may be infinite*, and where that is no infinity it
+*may be nan*. Most graphs have neither, and pay one comparison a node.
 
 A sum may overflow on the way to a result that does not: it is its terms' magnitudes
 that decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
@@ -15,7 +17,6 @@ in *some* order of operations, not only in the formula's.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,18 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.excuses.contested import is_choice
 from gradwatch.harness.judging.excuses.regrouping import Peaks, cancels, magnitudes
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import Errors, copied, largest, terms
 from gradwatch.impls.graph import Node
 
+Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
-#: Their E counts one rounding of the result, so that it is at least the result's size.
-_ROUNDED = frozenset(("add", "subtract", "multiply", "divide", "square", "sqrt"))
-#: What is zero where all its terms are.
-_LINEAR = frozenset(("sum", "sum_to", "cumulative_sum", "scatter_add", "negative"))
+#: Of an infinity only these need not know the sign. What only moves does not, either.
+_SIGNLESS = frozenset(("multiply", "divide", "negative", "abs", "square"))
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,6 @@ class Risk:
 
     infinite: Mask
     undefined: Mask
-
-    def any(self) -> bool:
-        """Whether there is any risk at all."""
-        return bool(self.infinite.any() or self.undefined.any())
 
 
 def risks(
@@ -59,54 +54,40 @@ def risks(
         errors: Their running errors, in the arithmetic in question.
         peaks: Exponents of what may be reached in another order of operations.
     """
-    risky: dict[Node, Risk] = {}
-    unreached = functools.cache(lambda: _all_left_out(order, errors))
-    sizes: Mapping[Node, NDArray[Any]] = {}
+    found: dict[Node, Array] = {}
+    sizes: Mapping[Node, Array] = {}
     with np.errstate(all="ignore"):
         for node in order:
-            if node.primitive is None or _tame(node, errors, risky, peaks):
+            if node.primitive is None or _is_tame(node, errors, found, peaks):
                 continue
-            view = _View(node, errors, risky, peaks, unreached)
-            risk = _risk(view)
+            at = _View(node, errors, found, peaks)
+            value = _overflowing(at)
             if peaks is not None and peaks.overflow(node).any():
                 sizes = sizes or magnitudes(order)
-                clash = _cancelled(view, sizes) | _zero_times_infinity(view)
-                risk = Risk(risk.infinite, risk.undefined | clash)
-            if risk.any():
-                risky[node] = risk
-    return risky
+                value = np.where(_clashes(at, sizes[node]), np.nan, value)
+            same = _is_same(at, value)
+            if not same.all():
+                found[node] = np.where(same, node.value, value)
+        return {node: _risk(node, value, peaks) for node, value in found.items()}
 
 
-def _all_left_out(order: Sequence[Node], errors: Errors) -> dict[Node, Mask]:
-    """Elements that are zero since nothing leads to them: no term, no choice of them.
+def _risk(node: Node, found: Array, peaks: Peaks | None) -> Risk:
+    """Of what came out; another order of operations explains no finite number."""
+    other = (found != node.value) & ~np.isnan(node.value)
+    undefined = other & np.isnan(found)
+    if peaks is None:
+        undefined |= other & np.isfinite(found)
+    return Risk(undefined | (other & np.isinf(found)), undefined)
 
-    Of infinite inputs, what was not chosen is all that is certain.
-    """
-    found: dict[Node, Mask] = {}
-    leaves = (node.value for node in order if node.primitive is None)
-    finite = all(bool(np.isfinite(value).all()) for value in leaves)
-    for node in order:
-        if node.primitive is None:
-            continue
-        name = node.primitive.name
-        masks = [found.get(s, np.zeros(s.shape, bool)) for s in node.inputs]
-        if is_choice(node):
-            mask = (node.value == 0) & (errors.errors[node] == 0)
-            mask &= np.isfinite(node.inputs[0].value)
-        elif not finite:
-            continue
-        elif name in ("multiply", "divide"):
-            mask = masks[0] | masks[1] if name == "multiply" else masks[0] | False
-        elif name in ("add", "subtract"):
-            mask = masks[0] & masks[1]
-        elif name in _LINEAR or ERROR[name] is copied:
-            there = (1.0 - mask for mask in masks)
-            mask = _compute(node, *there) == 0
-        else:
-            continue
-        if mask.any():
-            found[node] = np.broadcast_to(mask, node.shape)
-    return found
+
+def _is_same(at: _View, found: Array) -> Mask:
+    """Where rounding explains what came out."""
+    value, error = at.node.value, at.errors.errors[at.node]
+    same: Mask = (found == value) | np.isnan(value)
+    if value.dtype.kind == "f":
+        near = np.abs(found - value) <= at.errors.reach * error
+        same |= np.isfinite(found) & near
+    return same
 
 
 def stored_infinite(
@@ -127,69 +108,65 @@ def stored_infinite(
     return certain, possible & ~certain
 
 
-def _tame(
-    node: Node, errors: Errors, risky: dict[Node, Risk], peaks: Peaks | None
+def _is_tame(
+    node: Node, errors: Errors, found: Mapping[Node, Array], peaks: Peaks | None
 ) -> bool:
     """The quick answer: far from the end of the range, and so are all inputs."""
-    if risky and any(source in risky for source in node.inputs):
+    if found and any(source in found for source in node.inputs):
         return False
     if peaks is not None and peaks.overflow(node).any():
         return False
     assert node.primitive is not None
-    name, top = node.primitive.name, errors.arithmetic.step.largest
-    peak = errors.peaks.get(node)
-    if peak is not None and name in _ROUNDED and (1 + errors.reach) * peak < top:
+    size, top = errors.sizes[node], errors.arithmetic.step.largest
+    if not size.size or ERROR[node.primitive.name] is copied:
         return True
-    size = errors.sizes[node]
-    if not size.size or ERROR[name] is copied:
-        return True
-    most = largest(size)
-    if not most < np.inf:  # or beyond float64, where extended precision is not
-        return False
+    most, peak = largest(size), errors.peaks.get(node)
     peak = largest(errors.errors[node]) if peak is None else peak
     if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
-        inside = min(1.0, errors.arithmetic.sums / errors.arithmetic.roundoff)
-        peak = peak / inside
-        return bool((1 + errors.reach) * peak < top)
+        peak = peak / min(1.0, errors.arithmetic.sums / errors.arithmetic.roundoff)
+        most = max(most, peak)
+    # False of nan, and beyond float64, where extended precision is not.
     return bool(most + errors.reach * peak < top)
 
 
 class _View:
-    """What a rule sees of a node and of its inputs."""
+    """What a rule sees of a node and of its inputs.
+
+    Attributes:
+        given: What the inputs are where what may overflow has.
+    """
 
     def __init__(
         self,
         node: Node,
         errors: Errors,
-        risky: dict[Node, Risk],
+        found: Mapping[Node, Array],
         peaks: Peaks | None,
-        unreached: Callable[[], dict[Node, Mask]],
     ) -> None:
-        self.node, self.errors, self.risky, self.peaks = node, errors, risky, peaks
-        self.unreached = unreached
+        assert node.primitive is not None
+        self.node, self.errors, self.peaks = node, errors, peaks
+        self.name = node.primitive.name
+        self.moves = ERROR[self.name] is copied
+        self.given = [found.get(source, source.value) for source in node.inputs]
+        if not self.moves and self.name not in _SIGNLESS:
+            for i, source in enumerate(node.inputs):
+                if source in found:
+                    unsure = np.isinf(self.given[i]) & ~self.has_sign(i)
+                    self.given[i] = np.where(unsure, np.nan, self.given[i])
 
-    def left_out(self, i: int) -> Mask:
-        """Where an input is zero since nothing leads to it."""
-        source = self.node.inputs[i]
-        return self.unreached().get(source, np.zeros(source.shape, bool))
+    def computed(self, *arrays: Array) -> Array:
+        """What the primitive makes of some arrays; nan where it refuses them."""
+        assert self.node.primitive is not None
+        try:
+            found = self.node.primitive.compute(*arrays, **self.node.attributes)
+        except np.linalg.LinAlgError:  # a matrix that is not finite
+            return np.full(self.node.shape, np.nan)
+        return np.asarray(found)
 
-    def infinite(self, i: int) -> Mask:
-        """Where an input is infinite, or may be."""
-        exact: Mask = np.isinf(self.value(i))
-        return exact | self.may_overflow(i)
-
-    def _of(self, i: int) -> Risk:
-        source = self.node.inputs[i]
-        none = np.zeros(source.shape, bool)
-        return self.risky.get(source, Risk(none, none))
-
-    def may_overflow(self, i: int) -> Mask:
-        """Where an input may be infinite although the reference's value is not."""
-        return self._of(i).infinite
-
-    def undefined(self, i: int) -> Mask:
-        """Where an input may be nan, though the reference's value need not be."""
-        return self._of(i).undefined
+    def is_other(self, i: int) -> Mask:
+        """Where an input is infinite or nan, or is not what the reference has."""
+        value: Mask = self.given[i] != self.node.inputs[i].value  # true for nan
+        return value | ~np.isfinite(self.given[i])
 
     def reach(self, i: int) -> NDArray[np.float64]:
         """The deviation of an input that the judge allows, underflow included."""
@@ -197,37 +174,33 @@ class _View:
         reached: NDArray[np.float64] = self.errors.reach * error
         return np.where(np.isnan(reached), np.inf, reached)
 
-    def value(self, i: int) -> NDArray[Any]:
+    def value(self, i: int) -> Array:
         """An input's value in the wide type."""
         return self.node.inputs[i].value
 
-    def zero(self, i: int) -> Mask:
+    def may_vanish(self, i: int) -> Mask:
         """Where an input may be zero."""
         floor = self.errors.arithmetic.step.smallest
-        near = self.errors.sizes[self.node.inputs[i]] <= self.reach(i)
-        zero: Mask = near | (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
-        return zero
+        tiny: Mask = (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
+        return tiny | ~self.has_sign(i)
 
-    def certain_sign(self, i: int) -> Mask:
+    def has_sign(self, i: int) -> Mask:
         """Where an input has the sign of the reference's value."""
         sure: Mask = self.errors.sizes[self.node.inputs[i]] > self.reach(i)
         return sure
 
 
-Rule = Callable[[_View], tuple[Any, Any]]
-
-
-def _risk(at: _View) -> Risk:
-    node = at.node
-    assert node.primitive is not None
-    name = node.primitive.name
-    rule = _RULES.get(name) or (_moved if ERROR[name] is copied else _any_input)
-    infinite, undefined = rule(at)
-    beyond = np.zeros(node.shape, bool) | infinite
-    if ERROR[name] is not copied:
-        beyond = beyond | _beyond(at)
-    undefined = np.zeros(node.shape, bool) | undefined
-    return Risk(beyond & ~(node.value != node.value), undefined)
+def _overflowing(at: _View) -> Array:
+    """The node's value where what may overflow has overflowed."""
+    found = _RULES.get(at.name, _plain)(at)
+    if at.moves:
+        return found
+    beyond = _beyond(at) & np.isfinite(found)
+    if not beyond.any():
+        return found
+    infinite = np.copysign(np.inf, at.node.value)
+    infinite = np.where(_is_same(at, found), infinite, np.nan)
+    return np.where(beyond, infinite, found)
 
 
 def _beyond(at: _View) -> Mask:
@@ -241,7 +214,7 @@ def _beyond(at: _View) -> Mask:
     carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
     beyond: Mask = size + carried >= step.beyond
-    if node.primitive is not None and node.primitive.name in ("add", "subtract"):
+    if at.name in ("add", "subtract"):
         # An operand that is finite is not beyond the largest number.
         ends = (np.abs(at.value(i)) + at.reach(i) for i in (0, 1))
         beyond &= sum(np.minimum(end, step.largest) for end in ends) >= step.beyond
@@ -250,216 +223,107 @@ def _beyond(at: _View) -> Mask:
     return beyond
 
 
-def _cancelled(at: _View, sizes: Mapping[Node, NDArray[Any]]) -> Mask:
-    """Where terms of both signs cancel, and some order makes any of them overflow.
+def _clashes(at: _View, size: Array) -> Mask:
+    """Where some order of operations gives nan.
 
-    That gives inf - inf, or the infinity of the term that overflows by itself, which
-    need not have the sign of the sum.
-    """
-    assert at.peaks is not None
-    return at.peaks.overflow(at.node) & cancels(at.node.value, sizes[at.node])
-
-
-def _zero_times_infinity(at: _View) -> Mask:
-    """Where a factor or partial product is zero, and another one overflows.
-
-    In a matrix product, of any term.
+    Terms of both signs cancel, and some order makes any of them overflow: that gives
+    inf - inf, or the infinity of the term that overflows by itself, which need not have
+    the sign of the sum. Or a factor or partial product is zero, and another one
+    overflows; in a matrix product, of any term.
     """
     assert at.peaks is not None
     node = at.node
     zero = at.peaks.underflow(node) | (node.value == 0)
-    if node.primitive is not None and node.primitive.name == "matmul":
+    if at.name == "matmul":
         zero |= (at.value(0) == 0).any(axis=-1, keepdims=True)
         zero |= (at.value(1) == 0).any(axis=-2, keepdims=True)
-    clash: Mask = at.peaks.overflow(node) & zero
+    clash: Mask = at.peaks.overflow(node) & (zero | cancels(node.value, size))
     return clash
 
 
-def _any_input(at: _View) -> tuple[Any, Any]:
-    """Without a rule of its own: any risk of an input is every risk of the output."""
-    infinite: Any = np.zeros(at.node.shape, bool)
-    for i in range(len(at.node.inputs)):
-        mask = at.may_overflow(i) | at.undefined(i)
-        pairs = zip(mask.shape[::-1], at.node.shape[::-1], strict=False)
-        fits = mask.ndim <= at.node.ndim and all(n in (1, m) for n, m in pairs)
-        infinite = infinite | (mask if fits and terms(at.node) == 1 else mask.any())
-    return infinite, infinite
+def _plain(at: _View) -> Array:
+    """What the primitive makes of its inputs; nan has no truth value and no index."""
+    if at.moves or at.node.value.dtype.kind == "f":
+        return at.computed(*at.given)
+    known = (g.astype(s.dtype) for g, s in zip(at.given, at.node.inputs, strict=True))
+    unknown = np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, at.given)))
+    return np.where(unknown, np.nan, at.computed(*known))
 
 
-def _moved(at: _View) -> tuple[Any, Any]:
-    node, inputs = at.node, range(len(at.node.inputs))
-    return (
-        _compute(node, *map(at.may_overflow, inputs)).astype(bool),
-        _compute(node, *map(at.undefined, inputs)).astype(bool),
-    )
-
-
-def _added(sign: float) -> Rule:
-    def rule(at: _View) -> tuple[Any, Any]:
-        a, b = at.value(0), sign * at.value(1)
-        alike = (
-            (np.signbit(a) == np.signbit(b)) & at.certain_sign(0) & at.certain_sign(1)
-        )
-        clash = at.infinite(0) & at.infinite(1) & ~alike
-        infinite = at.may_overflow(0) | at.may_overflow(1)
-        return infinite, at.undefined(0) | at.undefined(1) | clash
-
-    return rule
-
-
-def _multiplied(at: _View) -> tuple[Any, Any]:
+def _multiplied(at: _View) -> Array:
     """Zero times an infinity; but what was not chosen has no slope, however large."""
-    clash = (at.infinite(0) & at.zero(1)) | (at.infinite(1) & at.zero(0))
-    infinite = at.may_overflow(0) | at.may_overflow(1)
-    undefined = at.undefined(0) | at.undefined(1) | clash
-    if undefined.any():
-        first, second = at.left_out(0), at.left_out(1)
-        left = (first & np.isinf(at.value(1))) | (second & np.isinf(at.value(0)))
-        left = (left | (first & second)) & ~np.isnan(at.node.value)
-        infinite, undefined = infinite & ~left, undefined & ~left
-    return infinite, undefined
+    clash: Any = False
+    for i, j in ((0, 1), (1, 0)):
+        no_slope = np.isinf(at.value(i)) & (at.node.value == 0)
+        clash = clash | (np.isinf(at.given[i]) & at.may_vanish(j) & ~no_slope)
+    return np.where(clash, np.nan, at.computed(*at.given))
 
 
-def _divided(at: _View) -> tuple[Any, Any]:
-    """The sign of a zero is anybody's, and so is that of a quotient by it.
-
-    A divisor that may be infinite leaves nothing certain: the quotient may be zero.
-    """
-    clash = (at.infinite(0) & at.infinite(1)) | at.zero(1) | at.may_overflow(1)
-    infinite = at.may_overflow(0) | at.may_overflow(1) | at.zero(1)
-    return infinite, at.undefined(0) | at.undefined(1) | clash
+def _divided(at: _View) -> Array:
+    """The sign of a zero is anybody's, and so is that of a quotient by it."""
+    return np.where(at.may_vanish(1), np.nan, at.computed(*at.given))
 
 
-def _exponential(at: _View) -> tuple[Any, Any]:
-    """exp(-inf) is zero; so is what would have been, had it not overflowed."""
-    sunk = (at.value(0) < 0) & at.certain_sign(0)
-    return at.may_overflow(0) & ~sunk, at.undefined(0)
-
-
-def _root(at: _View) -> tuple[Any, Any]:
+def _root(at: _View) -> Array:
     below = (at.value(0) != 0) & (at.value(0) - at.reach(0) < 0)
-    return at.may_overflow(0), at.undefined(0) | below
+    return np.where(below, np.nan, at.computed(*at.given))
 
 
-def _logarithm(at: _View) -> tuple[Any, Any]:
+def _logarithm(at: _View) -> Array:
     below = (at.reach(0) > 0) & (at.value(0) - at.reach(0) <= 0)
-    return at.may_overflow(0) | below, at.undefined(0) | below
+    return np.where(below, np.nan, at.computed(*at.given))
 
 
-def _wave(at: _View) -> tuple[Any, Any]:
-    return False, at.undefined(0) | at.infinite(0)
-
-
-def _bounded(at: _View) -> tuple[Any, Any]:
-    """Saturated at infinity as it was long before, if the sign is certain."""
-    return False, at.undefined(0) | (at.may_overflow(0) & ~at.certain_sign(0))
-
-
-def _passed(at: _View) -> tuple[Any, Any]:
-    last = len(at.node.inputs) - 1
-    infinite = at.may_overflow(0) | at.may_overflow(last)
-    return infinite, at.undefined(0) | at.undefined(last)
-
-
-def _reduced(at: _View) -> tuple[Any, Any]:
+def _added_up(at: _View) -> Array:
     """Where the terms' magnitudes add up beyond the range, a sum may overflow."""
-    node, value = at.node, at.value(0)
-
-    def along(mask: Mask) -> Mask:
-        return _compute(node, mask.astype(np.float64)) > 0
-
+    value, reach = at.value(0), at.reach(0)
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
-    carried = np.where(np.isfinite(at.reach(0)), at.reach(0), 0.0)
-    total = _compute(node, size + carried)
+    total = at.computed(size + np.where(np.isfinite(reach), reach, 0.0))
     over = total > at.errors.arithmetic.step.largest
-    infinite = at.infinite(0)
-    mixed = along(infinite & (value > 0)) & along(infinite & (value < 0))
-    mixed |= over & (cancels(node.value, total) | np.isinf(node.value))
-    unsure = along(at.may_overflow(0) & ~at.certain_sign(0))
-    clash = mixed | unsure | along(at.undefined(0))
-    return along(at.may_overflow(0)) | over, clash
+    return _beside(at, over, total, at.computed(*at.given))
 
 
-def _compute(node: Node, *arrays: NDArray[Any]) -> NDArray[Any]:
-    assert node.primitive is not None
-    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
-
-
-def _product(at: _View) -> tuple[Any, Any]:
+def _product(at: _View) -> Array:
     """A matrix product: what may be infinite spoils its whole row or column."""
-    a, b = (
-        (at.infinite(i) | at.undefined(i)).any(axis=axis, keepdims=True)
-        for i, axis in ((0, -1), (1, -2))
-    )
     sizes = [np.where(np.isfinite(at.value(i)), np.abs(at.value(i)), 0) for i in (0, 1)]
     total = sizes[0] @ sizes[1]
     over = total > at.errors.arithmetic.step.largest / (1 + at.errors.reach)
-    mixed = over & cancels(at.node.value, total)
-    return over | a | b, mixed | a | b
+    spoiled = at.is_other(0).any(axis=-1, keepdims=True)
+    spoiled = spoiled | at.is_other(1).any(axis=-2, keepdims=True)
+    return _beside(at, over, total, np.where(spoiled, np.nan, at.node.value))
 
 
-def _largest(at: _View) -> tuple[Any, Any]:
-    axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
-    return (
-        at.may_overflow(0).any(axis=axis, keepdims=keepdims),
-        at.undefined(0).any(axis=axis, keepdims=keepdims),
-    )
+def _beside(at: _View, over: Mask, total: Array, found: Array) -> Array:
+    """A sum whose terms' magnitudes may overflow: nan where they have both signs."""
+    value = at.node.value
+    found = np.where(over & np.isfinite(found), np.copysign(np.inf, value), found)
+    return np.where(over & (cancels(value, total) | np.isinf(value)), np.nan, found)
 
 
-def _chosen(at: _View) -> tuple[Any, Any]:
-    """Which of two is larger is not known where both may be infinite."""
-    unknown = at.may_overflow(0) & at.infinite(1) | at.may_overflow(1) & at.infinite(0)
-    return False, at.undefined(0) | at.undefined(1) | unknown
+def _branch(at: _View) -> Array:
+    """`where` takes what is not finite from either branch where it is contested."""
+    condition, a, b = at.given
+    first, open_ = at.value(0).astype(bool), at.errors.errors[at.node.inputs[0]] > 0
+    taken, other = np.where(first, a, b), np.where(first, b, a)
+    found = np.where(open_ & np.isfinite(taken) & ~np.isfinite(other), other, taken)
+    return np.where(np.isnan(condition), np.nan, found)
 
 
-def _branch(at: _View) -> tuple[Any, Any]:
-    """`where` takes its risks from the branch taken, or both where it is contested."""
-    open_ = at.errors.errors[at.node.inputs[0]] > 0
-    first = at.value(0).astype(bool)
-    masks = (
-        (of(1) & (first | open_)) | (of(2) & (~first | open_))
-        for of in (at.may_overflow, at.undefined)
-    )
-    infinite, undefined = masks
-    return infinite, undefined | at.undefined(0)
-
-
-def _picked(at: _View) -> tuple[Any, Any]:
+def _chosen(at: _View) -> Array:
+    """Which of several is the largest is not known where one may be infinite."""
     axis = at.node.attributes["axis"]
-    risky = (at.may_overflow(0) | at.undefined(0)).any(axis=axis, keepdims=True)
-    if at.node.primitive is not None and at.node.primitive.name == "argmax":
-        risky = risky.squeeze(axis)
-    return False, risky
+    other = (at.given[0] != at.value(0)).any(axis=axis, keepdims=True)
+    other = other.squeeze(axis) if at.name == "argmax" else other
+    return np.where(other, np.nan, at.node.value)
 
 
-_RULES: dict[str, Rule] = {
-    "add": _added(1.0),
-    "subtract": _added(-1.0),
+_RULES: dict[str, Callable[[_View], Array]] = {
     "multiply": _multiplied,
     "divide": _divided,
-    "negative": _passed,
-    "abs": _passed,
-    "stop_gradient": _passed,
-    "exp": _exponential,
-    "exp2": _exponential,
-    "log": _logarithm,
     "sqrt": _root,
-    "square": _passed,
-    "sin": _wave,
-    "cos": _wave,
-    "tanh": _bounded,
-    "sigmoid": _bounded,
-    "sum": _reduced,
-    "sum_to": _reduced,
-    "cumulative_sum": _reduced,
-    "scatter_add": _reduced,
+    "log": _logarithm,
+    **dict.fromkeys(("sum", "sum_to", "cumulative_sum", "scatter_add"), _added_up),
     "matmul": _product,
-    "maximum": _passed,
-    "max": _largest,
-    "share": _chosen,
-    "compare": _chosen,
     "where": _branch,
-    "sign": lambda at: (False, at.undefined(0)),
-    "pick": _picked,
-    "argmax": _picked,
+    **dict.fromkeys(("pick", "argmax"), _chosen),
 }

@@ -109,6 +109,28 @@ def unmoved(node: Node) -> Node:
     return node
 
 
+def _difference(at: At) -> Error:
+    """As a sum; what is centred by its own mean may have lost a rounding of the mean.
+
+    Who centres once more is immune to the mean's error, who does not is exposed to it,
+    and who finds the variance with another mean is exposed to both.
+    """
+    error = arithmetic.RULES["subtract"](at)
+    return error + at.b if _is_mean(*at.node.inputs[::-1]) else error
+
+
+def _is_mean(node: Node, source: Node) -> bool:
+    """Whether a node is a sum over a source, times a scalar; or that of one element."""
+    source, scaled = unmoved(source), False
+    while _name(node := unmoved(node)) in ("multiply", "divide"):
+        if node is source or node.inputs[1].size != 1:
+            return scaled and node is source
+        node, scaled = node.inputs[0], True
+    if _name(node) in ("sum", "sum_to"):
+        return unmoved(node.inputs[0]) is source
+    return scaled and node is source
+
+
 def _name(node: Node) -> str:
     return node.primitive.name if node.primitive else ""
 
@@ -177,6 +199,7 @@ ERROR: Table = {
     **sums.RULES,
     **functions.RULES,
     **choices.RULES,
+    "subtract": _difference,
     "stop_gradient": copied,
     "reshape": copied,
     "permute_dims": copied,
