@@ -12,7 +12,8 @@ import numpy as np
 
 from gradwatch.harness.commands import doctor
 from gradwatch.harness.commands.doctor import Finding, examine
-from gradwatch.harness.console.terminal import output, ticking
+from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.console.terminal import output
 from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.verdicts import SIGNS

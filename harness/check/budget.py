@@ -1,4 +1,4 @@
-"""What trials cost before they run: which of them fit, and how far a check has come."""
+"""What trials cost before they run: which of them fit."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import contextlib
 import ctypes
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.console.streams import telling
 from gradwatch.harness.judging.question import MOST, Cost
 from gradwatch.harness.project.machines import memory
 
 #: Seconds of processor time for a check where no budget is given. On a busy machine as
 #: much is tried as on a quiet one.
 BUDGET = 30.0
-#: Seconds without a word on a terminal.
-SILENT = 3.0
 #: Bytes that judging takes for each element that a call computes: in full, up to `MOST`
 #: elements, and of a sample beyond. Peaks of softmax, gelu, layer_norm and a layer were
 #: 27 to 95 and 43 (`cpu-2core`). A float64 alone is the least.
@@ -162,20 +158,3 @@ def give_back() -> None:
     """Return what a check has freed to the system: glibc keeps it."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
-
-
-@contextlib.contextmanager
-def progress(state: Callable[[], str]) -> Iterator[None]:
-    """One line on a terminal, rewritten each second, after `SILENT` of them."""
-    if not sys.stderr.isatty():
-        yield
-        return
-
-    def line(seconds: float) -> str:
-        return f"\r\033[Kgradwatch: {state()}, {seconds:.0f} s"
-
-    try:
-        with telling(line, SILENT, 1.0):
-            yield
-    finally:
-        sys.stderr.write("\r\033[K")

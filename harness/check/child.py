@@ -24,14 +24,19 @@ def check(content: bytes, link: Link) -> None:
     sys.path.insert(0, os.getcwd())
     asked = msgspec.msgpack.decode(content)
     with link.running("", patience=asked["timeout"]):
-        found = answered(asked)
+        found = answered(asked, link.moved)
     link.tell(found)
 
 
-def answered(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The report of a request, or the line that says why it cannot be judged."""
+def answered(
+    asked: Mapping[str, Any], announce: Callable[[str], None] = lambda place: None
+) -> dict[str, Any]:
+    """The report of a request, or the line that says why it cannot be judged.
+
+    `announce` gets each trial before it is run.
+    """
     try:
-        return checked(asked)
+        return checked(asked, announce)
     except Exception as error:  # noqa: BLE001  # a call that cannot be judged, in a line
         lines = str(error).strip().splitlines() or [""]
         return {REFUSED: f"{_kind(error)}{lines[0]}"}
@@ -46,9 +51,11 @@ def _kind(error: Exception) -> str:
     return "" if isinstance(error, ours) else f"{type(error).__name__}: "
 
 
-def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
+def checked(
+    asked: Mapping[str, Any], announce: Callable[[str], None]
+) -> dict[str, Any]:
     """The report of a request, as the command shows it and as a document."""
-    report = _kernelbench(asked) if asked["kernelbench"] else _named(asked)
+    report = (_kernelbench if asked["kernelbench"] else _named)(asked, announce)
     return {
         "text": report.text(asked.get("width", 0)),
         "document": report.document(),
@@ -66,7 +73,7 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "choice": Choice(**asked.get("choice", {}))}
 
 
-def _named(asked: Mapping[str, Any]) -> Report:
+def _named(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
     from gradwatch.harness.check.frameworks import are_of_jax
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import target
@@ -74,7 +81,8 @@ def _named(asked: Mapping[str, Any]) -> Report:
     reference, name = target(asked["reference"]), asked["candidate"]
     with _loaded(asked, name, lambda: target(name) if name else None) as candidate:
         of_jax = are_of_jax(reference, candidate, None)
-        session = Session(reference, candidate, of_jax=of_jax, **_options(asked))
+        given = {"of_jax": of_jax, "announce": announce, **_options(asked)}
+        session = Session(reference, candidate, **given)
         return session.run(
             shapes=asked["shapes"] or None,
             kwargs=asked["kwargs"],
@@ -98,7 +106,7 @@ def _loaded(
         yield apart
 
 
-def _kernelbench(asked: Mapping[str, Any]) -> Report:
+def _kernelbench(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
     """The problem's own inputs at two seeds: kernels are known that pass but one."""
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import kernelbench
@@ -112,6 +120,7 @@ def _kernelbench(asked: Mapping[str, Any]) -> Report:
         session = Session(
             *(pair.reference, candidate),
             source=pair.source,
+            announce=announce,
             **_options({**asked, "seed": seed}),
         )
         session.notes.append(f"the numbers are those of --seed {seed}")

@@ -17,7 +17,6 @@ from gradwatch.harness.check.budget import (
     Budget,
     give_back,
     out_of_memory,
-    progress,
     require_memory,
 )
 from gradwatch.harness.check.choice import Choice, Trial, handed_over, planned, widest
@@ -39,6 +38,7 @@ from gradwatch.harness.check.shapes import (
     parsed,
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
@@ -57,7 +57,8 @@ class Session:
     """A reference and a candidate on a device.
 
     `of_jax` says which of them is a function of JAX's; where both are, PyTorch is not
-    needed. `source` are lines that define the candidate in a script.
+    needed. `source` are lines that define the candidate in a script; `announce` gets
+    each trial before it is run.
     """
 
     reference: Any
@@ -72,6 +73,7 @@ class Session:
     cotangents: tuple[Any, ...] = ()
     of_jax: tuple[bool, bool] = (False, False)
     notes: list[str] = field(default_factory=list)
+    announce: Callable[[str], None] = lambda place: None
 
     def __post_init__(self) -> None:
         known("order", self.order, ORDERS)
@@ -153,9 +155,11 @@ class Session:
         """
         at, left_out, diagnoses = "", dict[str, list[str]](), Diagnoses()
         how = self.compute, self.notes, diagnoses
-        with progress(lambda: f"{at} of {len(trials)} trials"):
+        with ticking(lambda: f"{at} of {len(trials)} trials", log=False):
             for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
-                at = f"{trial.name} in {trial.dtype}, {i}"
+                at = f"{trial.name} in {trial.dtype}"
+                self.announce(at)
+                at += f", {i}"
                 try:
                     with self.used.precision(trial.dtype):
                         yield from self._examined(trial, *how)
@@ -305,6 +309,7 @@ class Session:
 
     def _runs(self, trial: Trial) -> bool:
         """Whether the candidate does."""
+        self.announce(trial.name)
         with contextlib.suppress(Exception):
             if callable(self.candidate):
                 bound = self.subject.bound(trial, traced=False)

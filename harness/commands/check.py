@@ -13,7 +13,8 @@ import click
 from gradwatch.harness.check import child
 from gradwatch.harness.check.shapes import COMPLEX
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, errors, keep, output, ticking
+from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.console.terminal import ending, keep, output
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
@@ -169,7 +170,7 @@ def command(
         **given,
         "seed": given["seed"] if kernelbench else given["seed"] or 0,
     }
-    with errors().status("checking"), ticking(lambda: "checking"):
+    with ticking(lambda: "checking", terminal=False):  # there the child says more
         found = _asked(request)
     return _show(found, json_file, repro)
 
@@ -183,10 +184,13 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
         environment=bare_environment() if request["untrusted"] else None,
         stdout=sys.stderr,  # what the caller's code prints is no result
         alone=True,  # what it starts ends with it
+        traced=True,
     ) as process:
         process.ask(request)
         found = process.answer(dict[str, Any])
-    return {"ended": found.message} if isinstance(found, Failed) else found
+    if isinstance(found, Failed):
+        return {"ended": f"{found.message}{found.case and f', at {found.case}'}"}
+    return found
 
 
 def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None) -> int:

@@ -211,32 +211,40 @@ def _compared(
     The last is how many ops and backends, and about how many seconds they would take.
     """
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
-    done, spent = 0, 0.0
-    with progress("comparing") as advance, judging() as judge:
-        for one, other, plan in plans:
-            share = spent + (limit - spent) / max(len(plans) - done, 1)
+    done, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
 
-            def enough(
-                pairs: int, plan: Plan = plan, begun: int = done, end: float = share
-            ) -> bool:
-                advance(begun * plan.pairs + pairs, len(plans) * plan.pairs)
+    @contextlib.contextmanager
+    def failures_noted(one: Side, plan: Plan) -> Iterator[None]:
+        try:
+            yield
+        except Died as reason:
+            what = f"{plan.trial.name} {one.backend}"
+            failed.setdefault((type(reason), str(reason)), []).append(what)
+
+    with progress("comparing", limit) as advance:
+        for one, other, plan in plans:
+            if spent > limit:
+                break
+            end = spent + (limit - spent) / (len(plans) - done)
+            begun = done * plan.pairs
+            advance(begun, total)
+
+            def enough(pairs: int, begun: int = begun, end: float = end) -> bool:
+                advance(begun + pairs, total)
                 return time.monotonic() - started > end
 
-            late = spent > limit and done > 0  # a wrong gradient is told all the same
-            try:
-                if late:
-                    judge(one, other, plan)
-                else:
-                    plan = replace(plan, enough=enough)
-                    rows += compare_phases(one, other, plan, phases)
-            except Died as reason:
-                what = f"{plan.trial.name} {one.backend}"
-                failed.setdefault((type(reason), str(reason)), []).append(what)
-            if not late:
-                done, spent = done + 1, time.monotonic() - started
+            with failures_noted(one, plan):
+                rows += compare_phases(one, other, replace(plan, enough=enough), phases)
+            done, spent = done + 1, time.monotonic() - started
+    rest = len(plans) - done
+    # A wrong gradient is told all the same.
+    with progress("judging what is left") as advance, judging() as judge:
+        for count, (one, other, plan) in enumerate(plans[done:]):
+            advance(count, rest)
+            with failures_noted(one, plan):
+                judge(one, other, plan)
     order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
     in_order = dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
-    rest = len(plans) - done
     left = (rest, rest * spent / max(done, 1))
     return rows, in_order, left
 

@@ -15,7 +15,8 @@ import psutil
 from rich.table import Table
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, errors, output, ticking
+from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.console.terminal import ending, output
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.git import NoCommit, NotTrusted
 from gradwatch.harness.project.machines import memory
@@ -48,13 +49,8 @@ def command(json_file: str | None) -> None:
       gradwatch doctor --json -
     """
     findings: list[Finding] = []
-    with (
-        errors().status("looking around") as status,
-        ticking(lambda: f"looking around: {len(findings)} things examined"),
-    ):
-        for finding in examine():
-            findings.append(finding)
-            status.update(f"checked {finding.name}")
+    with ticking(lambda: f"looking around: {len(findings)} things examined"):
+        findings.extend(examine())
     if json_file:
         rows = [{**vars(f), "state": f.state} for f in findings]
         counts = {s: sum(f.state == s for f in findings) for s in _SIGNS}

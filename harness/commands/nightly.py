@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, say, ticking
+from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.console.terminal import ending, say
 from gradwatch.harness.nightly import runner
 from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.nightly.parts import PARTS

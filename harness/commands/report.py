@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ticking
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.project.lock import Busy
 from gradwatch.harness.project.paths import ROOT
 
@@ -54,7 +54,8 @@ def command(results: Path, output: Path, opened: bool) -> int:
         click.echo(f"not shown: {trouble.file}: {trouble.why}", err=True)
     pages = [file for file in site.index.parent.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in pages) / 1e6
-    click.echo(f"The page is {site.index} ({len(pages)} files, {size:.1f} MB)")
+    shown = "" if opened else "; --open shows it"
+    click.echo(f"The page is {site.index} ({len(pages)} files, {size:.1f} MB){shown}")
     if opened:
         webbrowser.open(site.index.as_uri())
     return 0

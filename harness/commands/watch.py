@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, errors, keep, output, ticking
+from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.console.terminal import ending, keep, output, say
 from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
@@ -112,7 +113,7 @@ def _show(surveyed: Survey, everything: bool) -> None:
     """Print what is confirmed, by commit and the worst first; count the rest."""
     console = output()
     for warning in surveyed.warnings:
-        errors().print(warning, style="yellow", markup=False)
+        say(warning, "yellow")
     firm = ("confirmed",)
     shown = [a for a in surveyed.alerts if everything or a.fails or a.state in firm]
     order = list(dict.fromkeys(alert.commit for alert in shown))

@@ -8,6 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from shutil import get_terminal_size
+
+#: Seconds before the first line on a terminal, and between two there and in a log.
+SILENT, EACH, EVERY = 3.0, 1.0, 10.0
+#: What lets a line on a terminal be written again.
+ANEW = "\r\033[K"
 
 
 def nowhere(stream: int) -> None:
@@ -36,18 +42,32 @@ def legible_streams() -> None:
 
 
 @contextlib.contextmanager
-def telling(line: Callable[[float], str], first: float, then: float) -> Iterator[None]:
-    """Write `line(seconds so far)` to standard error after `first`, and each `then`.
+def ticking(
+    what: Callable[[], str],
+    before: str = "",
+    *,
+    terminal: bool = True,
+    log: bool = True,
+) -> Iterator[None]:
+    """A line on standard error while work goes on: it does not look like a hang.
 
-    A thread does it, so that one long step does not silence the lines.
+    A terminal has one that is written again each second, a log one every ten seconds;
+    either may be left out. `before` ends a line that another program has begun. A
+    thread writes them, so that one long step does not silence them.
     """
-    over, begun = threading.Event(), time.monotonic()
+    shown = sys.stderr.isatty()
+    if not (terminal if shown else log):
+        yield
+        return
+    over, begun, width = threading.Event(), time.monotonic(), get_terminal_size()[0]
 
     def tell() -> None:
-        wait = first
+        lead, wait = before, SILENT if shown else EVERY
         while not over.wait(wait):
-            wait = then
-            sys.stderr.write(line(time.monotonic() - begun))
+            line = f"gradwatch: {what()}, {time.monotonic() - begun:.0f} s"
+            text = f"{ANEW}{line[: width - 1]}" if shown else f"{lead}{line}\n"
+            lead, wait = "", EACH if shown else EVERY
+            sys.stderr.write(text)
             sys.stderr.flush()
 
     thread = threading.Thread(target=tell, daemon=True)
@@ -57,3 +77,4 @@ def telling(line: Callable[[float], str], first: float, then: float) -> Iterator
     finally:
         over.set()
         thread.join()
+        sys.stderr.write(ANEW if shown else "")

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from gradwatch.harness.console.streams import nowhere, telling
+from gradwatch.harness.console.streams import ANEW, nowhere, ticking
 from gradwatch.harness.project import documents, latest
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.records import Kind, Record, Summary
-
-EVERY = 10.0  # seconds between two lines of progress in a log
 
 
 def output() -> Console:
@@ -39,6 +30,8 @@ def errors() -> Console:
 
 def say(line: str, style: str = "") -> None:
     """Print a line on standard error as it is, however wide the terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(ANEW)  # in place of how far the work is
     errors().print(line, style=style, markup=False, soft_wrap=True)
 
 
@@ -75,40 +68,20 @@ class _Console(Console):
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, each call moves it; in a log, lines with an estimate."""
-    if not sys.stderr.isatty():
-        state, begun = [what], time.monotonic()
+def progress(
+    what: str, limit: float = math.inf
+) -> Iterator[Callable[[int, int], None]]:
+    """A line on standard error with an estimate, which each call moves.
 
-        def note(done: int, total: int) -> None:
-            spent = time.monotonic() - begun
-            rest = f", {spent * (total - done) / done:.0f} s left" if done else ""
-            state[0] = f"{what}: {done} of {total}{rest}" if total else what
-
-        with ticking(lambda: state[0]):
-            yield note
-        return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn())
-    times = (TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
-    with Progress(*columns, *times, console=errors(), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextlib.contextmanager
-def ticking(what: Callable[[], str], before: str = "") -> Iterator[None]:
-    """A line on standard error every ten seconds where that is no terminal.
-
-    A log that stays silent for minutes looks like a hang. `before` ends a line that
-    another program has begun.
+    What is left takes no longer than to the `limit`, in seconds.
     """
-    if sys.stderr.isatty():
-        yield
-        return
-    lead = iter([before])
+    state, begun = [what], time.monotonic()
 
-    def line(seconds: float) -> str:
-        return f"{next(lead, '')}gradwatch: {what()}, {seconds:.0f} s\n"
+    def note(done: int, total: int) -> None:
+        spent = time.monotonic() - begun
+        rest = max(0.0, min(spent * (total - done) / max(done, 1), limit - spent))
+        left = f", {rest:.0f} s left" if done else ""
+        state[0] = f"{what}: {done} of {total}{left}" if total else what
 
-    with telling(line, EVERY, EVERY):
-        yield
+    with ticking(lambda: state[0]):
+        yield note

@@ -37,7 +37,7 @@ import asv.util
 import asv_runner
 import asv_runner.run
 
-from gradwatch.harness.console.terminal import ticking
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.history.environments import (
     WrongCall,
     command_for,
@@ -79,16 +79,50 @@ def setup() -> None:
     if PROJECT.table:
         _refer_to_benchmarks()
     replace_whole_files()
+    keep_listed()
     mark_wrong_gradients()
     _name_machine()
     _choose_by_default()
 
 
+def keep_listed() -> None:
+    """Let asv's list of benchmarks lose no name or parameter that another run has had.
+
+    It gives names and units to all figures: those of other machines, settings and
+    commits, too. A dry run leaves it as it is.
+    """
+
+    def save(self: Any) -> None:
+        if _is_dry(sys.argv):
+            return
+        file = self.get_benchmark_file_path(self._conf.results_dir)
+        listed = dict[str, Any]()
+        with contextlib.suppress(OSError, asv.util.UserError):
+            listed |= asv.util.load_json(file, self.api_version)
+        for name, new in self._all_benchmarks.items():
+            before = listed.get(name, new)
+            if before["param_names"] == new["param_names"]:
+                pairs = zip(before["params"], new["params"], strict=True)
+                new = {**new, "params": [[*dict.fromkeys(a + b)] for a, b in pairs]}
+            listed[name] = new
+        asv.util.write_json(file, listed, self.api_version)
+
+    asv.benchmarks.Benchmarks.save = save
+
+
 def mark_wrong_gradients() -> None:
-    """Let asv's tables mark each gradient that is wrong: a ratio alone says nothing."""
+    """Let asv's tables mark each gradient that is wrong: a ratio alone says nothing.
+
+    Backends of another environment have no rows.
+    """
     shown, plain = asv.results.format_benchmark_result, asv.util.human_value
 
     def marked(results: Any, benchmark: Any) -> Any:
+        *others, backends = benchmark["params"]
+        there = {"numpy", *results._requirements}
+        own = [name for name in backends if framework_of(name.strip("'")) in there]
+        benchmark = {**benchmark, "params": [*others, own]}
+
         def human(value: Any, unit: str, err: float | None = None) -> str:
             if unit != "radii" or not isinstance(value, float) or math.isnan(value):
                 return str(plain(value, unit, err=err))
@@ -131,11 +165,14 @@ def refuse_quick(arguments: Sequence[str]) -> None:
     Raises:
         asv.util.UserError: --quick without --dry-run.
     """
-    quick = {"--quick", "-q"} & {*arguments}
-    if quick and not {"--dry-run", "-n"} & {*arguments}:
+    if {"--quick", "-q"} & {*arguments} and not _is_dry(arguments):
         raise asv.util.UserError(
             "--quick would overwrite recorded results: add --dry-run"
         )
+
+
+def _is_dry(arguments: Sequence[str]) -> bool:
+    return not {"--dry-run", "-n"}.isdisjoint(arguments)
 
 
 def _name_machine() -> None:
@@ -284,7 +321,8 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         """
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
-        with ticking(lambda: "measuring", before="\n"):  # asv's line has no end yet
+        # A line of asv's has no end yet, and on a terminal it stays.
+        with ticking(lambda: "measuring", before="\n", terminal=False):
             return self.run_executable("python", ["-c", _script(), *args], **kwargs)
 
 

@@ -115,6 +115,11 @@ class Link:
             except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
                 self._send(Failed(op, case, "error", legible(in_short(error))))
 
+    def moved(self, case: str) -> None:
+        """Say that its code has come to another case."""
+        self._places[-1].case = case
+        self.alive()
+
     def alive(self) -> None:
         """Say that the code of the page goes on."""
         self._send(self._places[-1])
@@ -263,5 +268,6 @@ class Child:
         child, self._process = self._process, None
         child.connection.close()
         how = child.end(patience or (0.5 if self._busy else ENDING))
+        where = child.where()
         child.close()
-        return how
+        return f"{how} {where}".strip()

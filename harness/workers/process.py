@@ -56,6 +56,7 @@ class Process:
         stdout: Where its standard output goes; by default nowhere.
         stdin: Likewise; None is this process's own.
         logged: Whether its standard error goes into a file, for `tail` and `where`.
+        traced: Whether a file, for `where`, gets the place in its code if it crashes.
         alone: Whether it gets a session, all of which ends with it.
 
     Raises:
@@ -72,14 +73,17 @@ class Process:
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | IO[Any] | None = subprocess.DEVNULL,
         logged: bool = False,
+        traced: bool = False,
         alone: bool = False,
     ) -> None:
-        self._alone, self._log = alone, _unnamed_file() if logged else -1
+        self._alone, self._log = alone, _unnamed_file() if logged or traced else -1
         self.connection, theirs = Pipe()
         module, name, *arguments = call
         number = theirs.fileno()
+        tracing = f"import faulthandler\nfaulthandler.enable({self._log})\n"
         code = (
-            f"{first_line()}place = {place(measured)!r}\n{START}\n"
+            f"{first_line()}{tracing if traced else ''}"
+            f"place = {place(measured)!r}\n{START}\n"
             f"from {module} import {name}\n{name}{(number, *arguments)!r}"
         )
         try:
@@ -90,7 +94,7 @@ class Process:
                     stdout=stdout,
                     stderr=self._log if logged else None,
                     env={**(environment or os.environ), **(variables or {})},
-                    pass_fds=[number],
+                    pass_fds=[number, *([self._log] if traced else ())],
                     start_new_session=alone,
                 )
         except BaseException:

@@ -41,6 +41,11 @@ def leaves(x):
 def dies(x):
     os.abort()
 
+class DiesLater(Square):
+    @staticmethod
+    def backward(ctx, dy):
+        os.abort()
+
 def hangs(x):
     time.sleep(1000)
 
@@ -134,8 +139,9 @@ def packages():
 @pytest.mark.parametrize(
     ("candidate", "said"),
     [
-        ("kernels:leaves", "ended the process: exited with status 0"),
-        ("kernels:dies", "ended the process: killed by SIGABRT"),
+        ("kernels:leaves", "ended the process: exited with status 0, at normal 3x4"),
+        ("kernels:dies", "killed by SIGABRT in dies (kernels.py:27), at normal 3x4"),
+        ("kernels:DiesLater", "in backward (kernels.py:32), at normal 3x4 in float32"),
         ("exits:anything", "ended the process: exited with status 0"),
     ],
 )

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
+import asv.benchmarks
 import asv.config
 import asv.util
 import pytest
@@ -669,24 +671,85 @@ def test_a_kill_while_asv_writes_leaves_the_old_file(tmp_path, monkeypatch):
     assert json.loads(file.read_text()) == {"n": 1, "version": 2}
 
 
-def test_asv_s_own_table_marks_a_wrong_gradient_and_no_other(monkeypatch):
+def test_asv_s_own_table_marks_a_wrong_gradient_and_has_no_row_of_another_environment(
+    monkeypatch,
+):
     import asv.results
     import asv.runner
 
-    ratios = [0.25, float("nan"), 131.93976626705137]
+    ratios = [0.25, float("nan"), 131.93976626705137, float("nan")]
     name = "bench_accuracy.square.track_gradient_ratio"
-    backends = ["numpy_graph", "numpy_manual", "torch_autograd"]
-    about = {"name": name, "unit": "radii", "params": [backends]}
+    backends = ["numpy_graph", "numpy_manual", "torch_autograd", "oneflow_autograd"]
+    about = {"name": name, "unit": "radii", "params": [[f"'{b}'" for b in backends]]}
     about |= {"param_names": ["backend"], "type": "track"}
-    found = asv.results.Results({"machine": "here"}, {}, "0" * 40, 0, "3.11", "x", {})
-    shown = asv.runner.BenchmarkResult(ratios, [None] * 3, [None] * 3, 0, "", None)
+    had = {"torch": "2.13.0"}
+    found = asv.results.Results({"machine": "x"}, had, "0" * 40, 0, "3.11", "x", {})
+    shown = asv.runner.BenchmarkResult(ratios, [None] * 4, [None] * 4, 0, "", None)
     found.add_result({**about, "version": "1"}, shown)
     before = asv.runner.format_benchmark_result
     monkeypatch.setattr(asv.runner, "format_benchmark_result", before)
     asv_environment.mark_wrong_gradients()
     _, table = asv.runner.format_benchmark_result(found, about)
-    assert [line.split()[1:] for line in table.splitlines()[3:6]] == [
+    assert [line.split()[1:] for line in table.splitlines()[3:-1]] == [
         ["0.25"],
         ["n/a"],
         ["132", "✗", "wrong"],
     ]
+
+
+# --- the list of benchmarks ------------------------------------------------------
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch):
+    """Saves a list of benchmarks as a run with these arguments does; what is there."""
+    monkeypatch.setattr(asv.benchmarks.Benchmarks, "save", None)
+    monkeypatch.setattr(sys, "argv", ["asv", "run"])
+    asv_environment.keep_listed()
+    conf = SimpleNamespace(results_dir=str(tmp_path), benchmark_dir="")
+    file = tmp_path / "benchmarks.json"
+
+    def saved(*arguments, **backends):
+        monkeypatch.setattr(sys, "argv", ["asv", "run", *arguments])
+        found = [
+            {"name": name, "param_names": ["backend"], "params": [several]}
+            for name, several in backends.items()
+        ]
+        asv.benchmarks.Benchmarks(conf, found).save()
+        return json.loads(file.read_text()) if file.exists() else None
+
+    return saved
+
+
+def test_a_run_that_measures_less_takes_nothing_from_the_list_of_benchmarks(listed):
+    whole = listed(dot=["numpy", "torch"], exp=["jax"])
+    assert listed(dot=["torch"]) == whole
+    more = listed(dot=["torch", "oneflow"])
+    assert more["dot"]["params"] == [["numpy", "torch", "oneflow"]]
+    assert more["exp"] == whole["exp"]
+
+
+def test_a_dry_run_writes_no_list_of_benchmarks(listed):
+    assert listed("--dry-run", dot=["torch"]) is None
+    assert listed(dot=["torch"]) == listed("-n", dot=["jax"])
+
+
+def test_what_the_list_of_benchmarks_was_is_replaced_where_it_cannot_be_read(
+    listed, tmp_path
+):
+    (tmp_path / "benchmarks.json").write_text("{")
+    assert {*listed(dot=["torch"])} == {"dot", "version"}
+
+
+def test_the_recorded_list_of_benchmarks_is_that_of_the_suite(suite):
+    """So a run in a clean checkout leaves it as it is."""
+    listed = json.loads((ROOT / "results" / "asv" / "benchmarks.json").read_text())
+    for name, benchmark in suite.items():
+        assert listed[name]["code"] == benchmark.code, f"{name}: {AGAIN}"
+        pairs = zip(listed[name]["params"], benchmark._params, strict=True)
+        for there, own in pairs:
+            lacking = {*map(repr, own)} - {*there} - {"'cuda'"}
+            assert not lacking, f"{name}: {AGAIN}"
+
+
+AGAIN = "asv run --bench just-discover 'HEAD^!' writes it"
