@@ -20,8 +20,7 @@ import numpy as np
 
 from gradwatch.harness.judging.cases import MOVED
 from gradwatch.harness.judging.precisions import compute_on
-from gradwatch.harness.judging.reference import Reference, reference
-from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import Place
@@ -69,26 +68,25 @@ class Doubt(Exception):
 
 
 class Judge:
-    """The references of a trial's problems, each made once for all backends.
-
-    A reference has outputs and gradients, so one will do for an output of its inputs,
-    whatever the cotangents.
-    """
+    """The questions of a trial's problems, each asked once for all backends."""
 
     def __init__(self, sources: Sequence[Problem], device: str = "cpu") -> None:
         self.sources, self.device = sources, device
         self.least = work(sources[0])
-        self._right: dict[tuple[int, int], Reference] = {}
+        self._questions: dict[tuple[int, int], Question] = {}
 
-    def right(self, inputs: int, cotangents: int) -> Reference:
-        """Return the reference for one source's inputs and another's cotangents."""
-        if (inputs, cotangents) not in self._right:
+    def question(self, problem: Problem) -> Question:
+        """What a result for a problem on this device is judged against."""
+        return Question.of(problem, compute_on(self.device, problem.dtype))
+
+    def of_sources(self, inputs: int, cotangents: int) -> Question:
+        """The question for one source's inputs and another's cotangents."""
+        if (inputs, cotangents) not in self._questions:
             problem = replace(
                 self.sources[inputs], cotangents=self.sources[cotangents].cotangents
             )
-            compute = compute_on(self.device, problem.dtype)
-            self._right[inputs, cotangents] = reference(problem, compute)
-        return self._right[inputs, cotangents]
+            self._questions[inputs, cotangents] = self.question(problem)
+        return self._questions[inputs, cotangents]
 
     @cached_property
     def place(self) -> Place:
@@ -115,27 +113,26 @@ class Judge:
         place.draw(picks)
         write = place.write_inputs if phase == "forward" else place.write_cotangents
         write(row)
-        compute = compute_on(self.device, place.problem.dtype)
-        why = self._why_unfit(reference(place.problem, compute), result)
+        why = _why_unfit(self.question(place.problem), result)
         return f"a timed {phase} is wrong: {why}" if why else ""
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         """Return why a result kept by phase is wrong, or ""."""
         for phase, kept in results.items():
             for one in kept:
-                right = self.right(one["inputs"], one["cotangents"])
-                if why := self._why_unfit(right, one):
+                asked = self.of_sources(one["inputs"], one["cotangents"])
+                if why := _why_unfit(asked, one):
                     return f"a timed {phase} is wrong: {why}"
         return ""
 
-    def _why_unfit(self, right: Reference, result: Mapping[str, Any]) -> str:
-        tensors = {
-            n: None if packed is None else unpack(packed)
-            for n, packed in result["tensors"].items()
-        }
-        dtype = self.sources[0].dtype
-        judged = judge_tensors(right, tensors, result["dtypes"], dtype=dtype)
-        return why_unfit((j.verdict, j.message) for j in judged)
+
+def _why_unfit(asked: Question, result: Mapping[str, Any]) -> str:
+    tensors = {
+        n: None if packed is None else unpack(packed)
+        for n, packed in result["tensors"].items()
+    }
+    judged = asked.judge(tensors, result["dtypes"])
+    return why_unfit((j.verdict, j.message) for j in judged)
 
 
 #: By the key of a step its worker, and what a call is claimed to take, by phase.
