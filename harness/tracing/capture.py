@@ -20,8 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.calls import set_draws, tensors_in
+from gradwatch.harness.tracing.rules.narrow import is_inexact
 from gradwatch.harness.tracing.tape import Function, Program, Tape, Tensor, replica
 from gradwatch.harness.tracing.untraceable import (
     Untraceable,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from torch.fx.node import Node as Call
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.tracing.aten import complex, factors, systems
-from gradwatch.harness.tracing.aten.complex import both
+from gradwatch.harness.tracing.aten import complex, matrices
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
-from gradwatch.harness.tracing.aten.narrow import (
+from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
+from gradwatch.harness.tracing.rules.narrow import (
     epsilon,
     is_inexact,
     narrow_leaf,
@@ -23,13 +24,13 @@ from gradwatch.harness.tracing.aten.narrow import (
     tabled,
     written_over,
 )
-from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
 from gradwatch.harness.tracing.tape import FACTORIES, Like, Program, as_written, name_of
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.harness.tracing.values import (
     Complex,
     as_exact,
     as_float,
+    both,
     constant,
     is_float_tensor,
     is_number,
@@ -40,7 +41,7 @@ from gradwatch.impls.graph import Node, recorded
 
 _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
-OF_MATRICES = frozenset((*factors.ON_FLOATS, *systems.ON_FLOATS))
+OF_MATRICES = frozenset(matrices.ON_FLOATS)
 _KEEP_ZEROS = ("clone", "detach", "mul", "neg", "permute", "_sparse_sum", "transpose")
 _TABLES = {name for name in FACTORIES if name.endswith("_window")} | {"linspace"}
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
@@ -108,7 +109,8 @@ def interpret(
                 decision = Decision(node.target, args, kwargs)
                 decisions += [decision] if decision.sources else []
             if node.target not in _OURS and not is_move(name_of(node.target)):
-                known[node] = _narrowed(known[node], _meta(node), widest)
+                narrow = functools.partial(narrowed, meta=_meta(node), widest=widest)
+                known[node] = both(narrow, known[node])
             if record:
                 for made in parts(known[node]):
                     record.places.setdefault(made, node.meta.get("place"))
@@ -163,12 +165,6 @@ def _by_table(
     if name in ON_VALUES:
         return ON_VALUES[name](*args, **kwargs)
     return move(target, args, kwargs)
-
-
-def _narrowed(value: Any, meta: Sequence[Like], widest: float) -> Any:
-    if isinstance(value, Complex):
-        return both(lambda part: narrowed(part, meta, widest), value)
-    return narrowed(value, meta, widest)
 
 
 def _is_node(value: Any) -> bool:

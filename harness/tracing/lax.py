@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -22,8 +23,10 @@ from jax.interpreters import partial_eval
 
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing import untraceable
-from gradwatch.harness.tracing.aten.narrow import leaf, rounded
-from gradwatch.harness.tracing.aten.windows import (
+from gradwatch.harness.tracing.rules import complex, factors
+from gradwatch.harness.tracing.rules.narrow import leaf, rounded
+from gradwatch.harness.tracing.rules.systems import solved, transposed, triangle
+from gradwatch.harness.tracing.rules.windows import (
     grouped,
     grouped_product,
     log_of_sums,
@@ -31,12 +34,25 @@ from gradwatch.harness.tracing.aten.windows import (
     windows,
 )
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
+from gradwatch.harness.tracing.values import (
+    Complex,
+    as_float,
+    as_mask,
+    both,
+    constant,
+    in_type,
+    is_number,
+    joined,
+    parts,
+)
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, recorded
 
 Rule = Callable[..., Any]
 #: Equations that a loop may come to: each operation takes the judge milliseconds.
 UNROLLED = 1 << 14
+#: Of derivatives that are judged: a gradient, and a double backward.
+ORDERS = (1, 2)
 
 WAYS_ROUND = {
     **untraceable.WAYS_ROUND,
@@ -46,14 +62,18 @@ WAYS_ROUND = {
     "no rule": "write this part in other functions (docs/jax.md)",
 }
 _FACTORISATIONS = """
-    cholesky lu qr householder_product geqrf ormqr eig eigh svd schur hessenberg
-    tridiagonal tridiagonal_solve triangular_solve custom_linear_solve
+    geqrf geqp3 ormqr eig schur hessenberg tridiagonal tridiagonal_solve
 """
 
 
-def is_float(dtype: Any) -> bool:
-    """Whether a dtype, bfloat16 and its like too, holds real numbers."""
-    return bool(jnp.issubdtype(dtype, jnp.floating))
+def is_inexact(dtype: Any) -> bool:
+    """Whether a dtype, bfloat16 and its like too, holds real or complex numbers."""
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def is_complex(dtype: Any) -> bool:
+    """Whether a dtype holds complex numbers."""
+    return bool(jnp.issubdtype(dtype, jnp.complexfloating))
 
 
 @dataclass
@@ -95,21 +115,30 @@ class Traced:
         return Cost(*_count(self.jaxpr(shapes)[0]))
 
     def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
-        """The nodes that the function returns for these."""
-        jaxpr, consts = self.jaxpr([node.shape for node in leaves])
-        eps = [float(jnp.finfo(d).eps) for d in self.dtypes if is_float(d)]
-        kinds = [n.dtype for n in leaves if n.dtype.kind in graph.FLOATING]
-        walk = Walk((*kinds, np.dtype(np.float64))[0], min(eps, default=0.0))
-        pairs = zip(leaves, self.dtypes, strict=True)
-        with jax.enable_x64(self.wide):
-            given = [
-                walk.narrow(leaf, n, t) if is_float(t) else jnp.asarray(n.value, t)
-                for n, t in pairs
-            ]
-            out = walk.run(jaxpr, consts, given)
-        return tuple(
-            y if isinstance(y, Node) else graph.variable(np.asarray(y)) for y in out
+        """The nodes that the function returns for these; of complex ones the parts."""
+        made, vectors = self._walked(leaves)
+        plain = vectors and factors.TURNED.get() is None
+        if plain and factors.signs_show(
+            lambda: (y.value for y in self._walked(leaves)[0])
+        ):
+            vectors[0](factors.SIGNS, "signs")
+        return made
+
+    def _walked(self, leaves: Sequence[Node]) -> tuple[tuple[Node, ...], list[Any]]:
+        pairs = list(zip(leaves, self.dtypes, strict=True))
+        jaxpr, consts = self.jaxpr(
+            [n.shape[:-1] if is_complex(t) else n.shape for n, t in pairs]
         )
+        eps = [float(jnp.finfo(d).eps) for d in self.dtypes if is_inexact(d)]
+        kinds = [n.dtype for n in leaves if n.dtype.kind in graph.FLOATING]
+        walk = Walk(min(eps, default=0.0))
+        wide = (*kinds, np.dtype(np.float64))[0]
+        with jax.enable_x64(self.wide), in_type(wide):
+            out = walk.run(jaxpr, consts, [walk.given(n, t) for n, t in pairs])
+        nodes = (joined(y) for y in out)
+        return tuple(
+            y if isinstance(y, Node) else graph.variable(np.asarray(y)) for y in nodes
+        ), walk.vectors
 
 
 def _count(jaxpr: Any) -> tuple[int, int]:
@@ -141,13 +170,21 @@ def place_of(equation: Any) -> Place:
 class Walk:
     """One evaluation of a jaxpr.
 
-    `dtype` is the wide type, `widest` the machine epsilon of the widest input, `left`
-    how many equations may still come. A variable of floats is always a node of floats.
+    `widest` is the machine epsilon of the widest input, `left` how many equations may
+    still come, `vectors` refuse what makes vectors of free signs. A variable of floats
+    is always a node of floats, one of complex numbers a pair of such.
     """
 
-    dtype: np.dtype[Any]
     widest: float
     left: int = UNROLLED
+    vectors: list[Callable[[str, str], None]] = field(default_factory=list)
+
+    def given(self, node: Node, dtype: Any) -> Any:
+        """An input, whose gradient is rounded to its own type."""
+        if not is_inexact(dtype):
+            return jnp.asarray(node.value, dtype)
+        node = self.narrow(leaf, node, dtype)
+        return Complex.split(node) if is_complex(dtype) else node
 
     def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         """What a jaxpr returns: nodes, and exact arrays."""
@@ -165,8 +202,9 @@ class Walk:
             made = self.equation(equation, [read(atom) for atom in equation.invars])
             for variable, value in zip(equation.outvars, made, strict=True):
                 known[variable] = value
-                if record and isinstance(value, Node):
-                    record.places.setdefault(value, place_of(equation))
+                if record:
+                    for node in parts(value):
+                        record.places.setdefault(node, place_of(equation))
         return [read(atom) for atom in jaxpr.outvars]
 
     def inside(self, closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -174,30 +212,26 @@ class Walk:
         consts = getattr(closed, "consts", ())
         return self.run(getattr(closed, "jaxpr", closed), consts, args)
 
-    def constant(self, value: Any) -> Node:
-        """A leaf in the wide type."""
-        return graph.variable(np.asarray(np.asarray(value, np.float64), self.dtype))
-
     def held(self, value: Any) -> Any:
         """What JAX computed, or the function holds."""
-        return self.constant(value) if is_float(value.dtype) else value
+        if not is_inexact(value.dtype):
+            return value
+        if is_complex(value.dtype):
+            return Complex.of(np.asarray(value))
+        return constant(np.asarray(value, np.float64))
 
     def literal(self, atom: Any) -> Any:
         """A number: of floats the shortest one that is rounded to what JAX holds."""
         value = np.asarray(atom.val).astype(atom.aval.dtype)
-        return self.constant(float(str(value))) if is_float(value.dtype) else value
+        plain = is_inexact(value.dtype) and not is_complex(value.dtype)
+        return constant(float(str(value))) if plain else self.held(value)
 
-    def as_float(self, value: Any) -> Node:
-        """A node of floats: of any node, or of an exact array."""
-        if not isinstance(value, Node):
-            return self.constant(value)
-        plain = value.dtype.kind in graph.FLOATING
-        return value if plain else graph.astype(value, self.dtype)
-
-    def narrow(self, how: Rule, node: Node, dtype: Any) -> Node:
+    def narrow(self, how: Rule, value: Any, dtype: Any) -> Any:
         """The rounding of a type that is narrower than the inputs'."""
         info = jnp.finfo(dtype)
-        return how(node, info=info) if float(info.eps) > self.widest else node
+        if float(info.eps) <= self.widest:
+            return value
+        return both(functools.partial(how, info=info), value)
 
     def refuse(self, equation: Any, why: str, kind: str) -> None:
         """Raise Untraceable, with the caller's line."""
@@ -208,15 +242,13 @@ class Walk:
         """The values of one equation's variables."""
         name, params = equation.primitive.name, equation.params
         types = [getattr(v.aval, "dtype", None) for v in equation.outvars]
-        floating = any(t is not None and is_float(t) for t in types)
-        exact = not floating and not any(isinstance(a, Node) for a in args)
+        floating = any(t is not None and is_inexact(t) for t in types)
+        known = not any(map(parts, args))
         if name in HIGHER:
             return HIGHER[name](self, equation, *args)
-        if name in _CALLS.split() and not exact:
+        if name in _CALLS.split() and (floating or not known):
             return self.inside(_jaxprs(params)[0], args)
-        if any(jnp.issubdtype(t, jnp.complexfloating) for t in types if t is not None):
-            self.refuse(equation, "returns complex numbers", "complex")
-        if exact or (name in _FILLS and not any(isinstance(a, Node) for a in args)):
+        if known and (not floating or name in _FILLS):
             return [self.held(v) for v in computed(equation, args)]
         if not floating and name not in DECIDED and "callback" not in name:
             return computed(equation, args) if types else []
@@ -225,23 +257,33 @@ class Walk:
         if name in MOVES:
             return made
         pairs = zip(made, types, strict=True)
-        return [self.narrow(rounded, y, t) if is_float(t) else y for y, t in pairs]
+        return [self.narrow(rounded, y, t) if is_inexact(t) else y for y, t in pairs]
 
     def by_table(self, equation: Any, args: list[Any]) -> Any:
         """What a rule makes of the arguments."""
-        name = equation.primitive.name
+        name, out = equation.primitive.name, equation.outvars[0].aval.dtype
+        if is_complex(out) or any(isinstance(a, Complex) for a in args):
+            if name in ON_COMPLEX:
+                return ON_COMPLEX[name](self, equation, *args)
+            if name not in PARTWISE and name not in _FACTORISATIONS.split():
+                self.refuse(equation, "has no rule for complex numbers", "complex")
         if name in ON_NODES:
-            return ON_NODES[name](*map(self.as_float, args))
+            return both(ON_NODES[name], *map(as_node, args))
         if name in BY_PARAMS:
-            return BY_PARAMS[name](equation.params, *args)
+            return both(functools.partial(BY_PARAMS[name], equation.params), *args)
         if name in RULES:
-            return RULES[name](self, equation, *args)
+            return both(functools.partial(RULES[name], self, equation), *args)
         why = "has no rule in the engine", "no rule"
         if name in _FACTORISATIONS.split():
             why = "factorises a matrix, or solves with one", "factorisation"
         if "callback" in name:
             why = "hands numbers over to Python", "callback"
         return self.refuse(equation, *why)
+
+
+def as_node(value: Any) -> Any:
+    """A node of floats, or a pair of such."""
+    return value if isinstance(value, Complex) else as_float(value)
 
 
 def computed(equation: Any, args: Sequence[Any]) -> list[Any]:
@@ -255,16 +297,11 @@ def computed(equation: Any, args: Sequence[Any]) -> list[Any]:
 
 def as_exact(value: Any, dtype: Any) -> Any:
     """An array of JAX's, of a node its values."""
+    if isinstance(value, Complex):
+        return as_exact(value.re, float) + 1j * as_exact(value.im, float)
     if isinstance(value, Node):
         return jnp.asarray(value.value, dtype)
     return value if isinstance(value, jax.Array) else jnp.asarray(value, dtype)
-
-
-def as_mask(value: Any) -> Node:
-    """A node of booleans."""
-    if isinstance(value, Node):
-        return value if value.dtype == np.bool_ else graph.not_equal(value, 0.0)
-    return graph.variable(np.asarray(value).astype(bool))
 
 
 # What calls other jaxprs --------------------------------------------------------------
@@ -291,12 +328,12 @@ def _scan(walk: Walk, equation: Any, *args: Any) -> list[Any]:
     return [*carry, *(_stacked(walk, column, like) for column, like in pairs)]
 
 
-def _stacked(walk: Walk, parts: Sequence[Any], like: Any) -> Any:
-    if not parts:
+def _stacked(walk: Walk, rows: Sequence[Any], like: Any) -> Any:
+    if not rows:
         return walk.held(jnp.zeros(like.shape, like.dtype))
-    if any(isinstance(part, Node) for part in parts):
-        return graph.stack(parts)
-    return jnp.stack(parts)
+    if is_inexact(like.dtype) or any(isinstance(row, Node) for row in rows):
+        return both(lambda *nodes: graph.stack(nodes), *rows)
+    return jnp.stack(rows)
 
 
 def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
@@ -322,7 +359,7 @@ def _cond(walk: Walk, equation: Any, index: Any, *args: Any) -> list[Any]:
     made = [walk.inside(branch, args) for branch in branches]
     chosen = made[0]
     for i, others in enumerate(made[1:], 1):
-        here = graph.greater_equal(walk.as_float(index), float(i))
+        here = graph.greater_equal(as_float(index), float(i))
         trios = zip(equation.outvars, others, chosen, strict=True)
         chosen = [_chosen(v.aval.dtype, here, a, b) for v, a, b in trios]
     return chosen
@@ -330,8 +367,8 @@ def _cond(walk: Walk, equation: Any, index: Any, *args: Any) -> list[Any]:
 
 def _chosen(dtype: Any, mask: Any, a: Any, b: Any) -> Any:
     """a where the mask is true, b elsewhere."""
-    if is_float(dtype):
-        return graph.where(as_mask(mask), a, b)
+    if is_inexact(dtype):
+        return both(functools.partial(graph.where, as_mask(mask)), a, b)
     if dtype == np.bool_:
         mask, a, b = map(as_mask, (mask, a, b))
         here = graph.logical_and(mask, a)
@@ -339,7 +376,37 @@ def _chosen(dtype: Any, mask: Any, a: Any, b: Any) -> Any:
     return jnp.where(as_exact(mask, bool), as_exact(a, dtype), as_exact(b, dtype))
 
 
+def _linear_solve(walk: Walk, equation: Any, *args: Any) -> list[Any]:
+    """The x of A x = b, whose slope is that of A and b, however x is found.
+
+    Each correction by what solves, x + S (b - A x), makes one order of slopes right.
+    """
+    p = equation.params
+    ends = np.cumsum(p["const_lengths"])
+    jaxprs, of_solve = p["jaxprs"], args[ends[1] : ends[2]]
+    b = args[ends[-1] :]
+    x = walk.inside(jaxprs.solve, [*of_solve, *b])
+    for _ in ORDERS:
+        made = walk.inside(jaxprs.matvec, [*args[: ends[0]], *x])
+        off = [both(operator.sub, *pair) for pair in zip(b, made, strict=True)]
+        more = walk.inside(jaxprs.solve, [*of_solve, *off])
+        x = [both(operator.add, *pair) for pair in zip(x, more, strict=True)]
+    return x
+
+
+def _kernel(walk: Walk, equation: Any, *args: Any) -> list[Any]:
+    """A kernel of Pallas, as its interpreter runs it: a loop over the grid."""
+    from jax._src.pallas import hlo_interpreter  # nothing public makes a jaxpr of it
+
+    params = {k: v for k, v in equation.params.items() if k != "interpret"}
+    run = functools.partial(hlo_interpreter.pallas_call_hlo_interpret, **params)
+    given = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    return walk.inside(jax.make_jaxpr(run)(*given), args)
+
+
 HIGHER: dict[str, Rule] = {
+    "custom_linear_solve": _linear_solve,
+    "pallas_call": _kernel,
     "scan": _scan,
     "while": _while,
     "cond": _cond,
@@ -369,7 +436,7 @@ _RENAMED = {
 
 def _special(name: str, **attributes: Any) -> Rule:
     def rule(x: Node) -> Node:
-        from gradwatch.harness.tracing.aten import special  # which needs mpmath
+        from gradwatch.harness.tracing.rules import special  # which needs mpmath
 
         return getattr(special, name)(x, **attributes)
 
@@ -435,7 +502,8 @@ def _cumulated(function: Rule) -> Rule:
     def rule(p: Any, x: Node) -> Node:
         if not p["reverse"]:
             return function(x, axis=p["axis"])
-        return graph.flip(function(graph.flip(x, p["axis"]), axis=p["axis"]), p["axis"])
+        turned = functools.partial(both, lambda part: graph.flip(part, p["axis"]))
+        return turned(function(turned(x), axis=p["axis"]))
 
     return rule
 
@@ -518,8 +586,8 @@ def _polygamma(walk: Walk, equation: Any, order: Any, x: Node) -> Node:
 
 def _converted(walk: Walk, equation: Any, x: Any) -> Any:
     dtype = equation.outvars[0].aval.dtype
-    if is_float(dtype):
-        return walk.as_float(x)
+    if is_inexact(dtype):
+        return as_float(x)
     if dtype == np.bool_:
         return as_mask(x)
     held = isinstance(x, Node) and x.dtype == np.bool_
@@ -543,7 +611,7 @@ def _moved(
     """
     count, sources, given = 0, list[Node](), list[Any]()
     for value, variable in zip(args, equation.invars, strict=True):
-        if is_float(variable.aval.dtype):
+        if isinstance(value, Node) and is_number(value):
             sources.append(value)
             place = np.arange(count, count + value.size, dtype=np.int32)
             given.append(jnp.asarray(place.reshape(value.shape)))
@@ -555,7 +623,7 @@ def _moved(
         index, held = np.asarray(place, np.intp), sources
         if index.size and index.min() < 0:
             filled = equation.params.get("fill_value")
-            held = [*held, walk.constant(math.nan if filled is None else filled)]
+            held = [*held, constant(math.nan if filled is None else filled)]
             index = np.where(index < 0, count, index)
         made.append(graph.gather(*held, index=index))
     return made
@@ -661,6 +729,139 @@ def _reshaped(walk: Walk, equation: Any, x: Node, *_: Any) -> Node:
     return graph.reshape(x, equation.outvars[0].aval.shape)
 
 
+# Matrices -----------------------------------------------------------------------------
+
+
+def _triangular(walk: Walk, equation: Any, a: Any, b: Any) -> Any:
+    p = equation.params
+    a = a.conj() if p["conjugate_a"] and isinstance(a, Complex) else a
+    held = triangle(a, not p["lower"], p["unit_diagonal"])
+    held = both(transposed, held) if p["transpose_a"] else held
+    return solved(held, b, p["left_side"])
+
+
+def _of_free_signs(walk: Walk, equation: Any) -> None:
+    walk.vectors.append(functools.partial(walk.refuse, equation))
+
+
+def _lu(walk: Walk, equation: Any, a: Any) -> list[Any]:
+    order, pivots, packed = (
+        complex.lu(a) if isinstance(a, Complex) else factors.lu_in_one(a)
+    )
+    return [packed, jnp.asarray(pivots, np.int32), jnp.asarray(order, np.int32)]
+
+
+def _whole_spectrum(walk: Walk, equation: Any) -> None:
+    if equation.params.get("subset_by_index"):
+        walk.refuse(equation, "asks for some of the values alone", "factorisation")
+
+
+def _eigh(walk: Walk, equation: Any, a: Node) -> list[Any]:
+    _whole_spectrum(walk, equation)
+    _of_free_signs(walk, equation)
+    return list(factors.eigh(a, not equation.params["lower"]))[::-1]
+
+
+def _svd(walk: Walk, equation: Any, a: Node) -> list[Any]:
+    _whole_spectrum(walk, equation)
+    p = equation.params
+    if not p["compute_uv"]:
+        return [factors.svd(a, False)[1]]
+    if p["full_matrices"] and a.shape[-1] != a.shape[-2]:
+        walk.refuse(equation, factors.FREE, "factorisation")
+    _of_free_signs(walk, equation)
+    u, w, vh = factors.svd(a)
+    return [w, u, vh]
+
+
+def _qr(walk: Walk, equation: Any, a: Node) -> list[Any]:
+    rows, columns = a.shape[-2:]
+    if equation.params["pivoting"] or (
+        equation.params["full_matrices"] and rows > columns
+    ):
+        walk.refuse(equation, factors.FREE, "factorisation")
+    return list(factors.qr(a))
+
+
+def _reflected(walk: Walk, equation: Any, a: Node, tau: Node) -> Node:
+    return factors.reflected(a, tau)[..., : a.shape[-1]]
+
+
+# Complex numbers ----------------------------------------------------------------------
+
+
+def _fourier(walk: Walk, equation: Any, x: Any) -> Any:
+    p, z = equation.params, Complex.of(x)
+    kind, dim = p["fft_type"], range(-len(p["fft_lengths"]), 0)
+    n = math.prod(p["fft_lengths"])
+    if kind == lax.FftType.IRFFT:
+        return complex.to_real(z, dim, 1 / max(n, 1), p["fft_lengths"][-1])
+    forward = kind != lax.FftType.IFFT
+    scale = 1.0 if forward else 1 / max(n, 1)
+    y = complex.transformed(z, dim, scale, forward=forward)
+    return complex.half(y, -1) if kind == lax.FftType.RFFT else y
+
+
+def _number(walk: Walk, equation: Any, x: Any) -> Any:
+    """Of a real number a complex one, or its real part."""
+    return Complex.of(x) if is_complex(equation.outvars[0].aval.dtype) else x.re
+
+
+def _multiplied(walk: Walk, equation: Any, z: Complex) -> Complex:
+    for axis in sorted(equation.params["axes"], reverse=True):
+        z = complex.product(z, axis)
+    return z
+
+
+def _on_numbers(function: Rule) -> Rule:
+    return lambda walk, equation, *args: function(*map(Complex.of, args))
+
+
+def _with_params(function: Rule) -> Rule:
+    return lambda walk, equation, *args: function(equation.params, *args)
+
+
+#: By functions of complex numbers alone.
+_NUMBERS: dict[str, Rule] = {
+    **{name: complex.FUNCTIONS[name] for name in complex.FUNCTIONS},
+    "logistic": complex.FUNCTIONS["sigmoid"],
+    "abs": complex.size,
+    "sign": complex.sign,
+    "conj": Complex.conj,
+    "real": lambda z: z.re,
+    "imag": lambda z: z.im,
+    "complex": lambda re, im: Complex(re.re, im.re),
+    "square": lambda z: z * z,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": complex.power,
+    "eq": lambda a, b: graph.logical_not(complex.differ(a, b)),
+    "ne": complex.differ,
+}
+ON_COMPLEX: dict[str, Rule] = {
+    **{name: _on_numbers(rule) for name, rule in _NUMBERS.items()},
+    "integer_pow": lambda walk, equation, z: complex.power(z, equation.params["y"]),
+    "convert_element_type": _number,
+    "fft": _fourier,
+    "reduce_prod": _multiplied,
+    "cumprod": lambda walk, equation, z: _cumulated(
+        functools.partial(prefixes, operator.mul)
+    )(equation.params, z),
+    "dot_general": lambda walk, equation, a, b: a.product(
+        functools.partial(_product, equation.params), b
+    ),
+    "conv_general_dilated": lambda walk, equation, a, b: a.product(
+        functools.partial(_convolved, walk, equation), b
+    ),
+    "triangular_solve": _triangular,
+    "lu": _lu,
+}
+#: What works on each part of a complex number.
+_PARTWISE = """
+    add add_any sub neg copy copy_p stop_gradient reduce_sum cumsum scatter-add
+    reduce_precision
+"""
+
 #: Of which JAX itself says where each element goes.
 _MOVED = """
     concatenate dynamic_slice dynamic_update_slice pad rev slice split stack unstack
@@ -681,6 +882,13 @@ RULES: dict[str, Rule] = {
     "sort": _sorted,
     "top_k": _top,
     "conv_general_dilated": _convolved,
+    "cholesky": lambda walk, equation, a: factors.cholesky(a, halves=False),
+    "lu": _lu,
+    "qr": _qr,
+    "eigh": _eigh,
+    "svd": _svd,
+    "householder_product": _reflected,
+    "triangular_solve": _triangular,
 }
 #: What rounds nothing.
 _MOVES = """
@@ -689,6 +897,7 @@ _MOVES = """
     select_n
 """
 MOVES = frozenset(_MOVES.split())
+PARTWISE = MOVES.union(_PARTWISE.split())
 #: What makes floats of whole numbers, exactly.
 _FILLS = ("bitcast_convert_type", "iota")
 #: What a float decides by a rule of its own: truth values, and places.

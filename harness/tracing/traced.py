@@ -20,8 +20,6 @@ from gradwatch.harness.judging.rounding.errors import (
     limit_for,
     longest_reduction,
 )
-from gradwatch.harness.tracing.aten.factors import TURNED
-from gradwatch.harness.tracing.aten.narrow import is_inexact
 from gradwatch.harness.tracing.calls import Call, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import (
@@ -30,6 +28,8 @@ from gradwatch.harness.tracing.interpret import (
     refuse_uncovered,
 )
 from gradwatch.harness.tracing.names import parameters_of
+from gradwatch.harness.tracing.rules.factors import SIGNS, signs_show
+from gradwatch.harness.tracing.rules.narrow import is_inexact
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import array_of, constant, in_type
@@ -40,9 +40,6 @@ Array = NDArray[Any]
 #: Draws of roundings by which a choice is tried. Of two floats that are just within
 #: reach of each other one in four changes the order: all miss it in 1 % of cases.
 DRAWS = 16
-#: Bits of a vector's number, so that any two of the first seven are turned apart; and
-#: the share of the largest element that rounding in float64 changes at most.
-BITS, ALIKE = 3, 1e-6
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 
 
@@ -185,23 +182,10 @@ class Traced:
     def _refuse_free_signs(self) -> None:
         """Raise Untraceable where another algorithm's vectors give another result."""
         vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
-        if not vectors:
-            return
-        right = self.graph().outputs
-        for bit in range(BITS):
-            token = TURNED.set(bit)
-            try:
-                turned = self.graph().outputs
-            finally:
-                TURNED.reset(token)
-            for name, y in right.items():
-                here, there = (np.asarray(v.value, float) for v in (y, turned[name]))
-                off = np.abs(there - here).max(initial=0.0)
-                if off > ALIKE * np.abs(here).max(initial=0.0):
-                    why = (
-                        "returns vectors whose signs are free, and the result has them"
-                    )
-                    raise Untraceable(f"aten.{vectors[0]}", why, "signs")
+        if vectors and signs_show(
+            lambda: (y.value for y in self.graph().outputs.values())
+        ):
+            raise Untraceable(f"aten.{vectors[0]}", SIGNS, "signs")
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""What flows through a traced program: nodes of floats, exact tensors, numbers.
+"""What flows through a traced function: nodes of floats, exact tensors, numbers.
 
 A float is a node of the engine, in the wide type that is being evaluated; a complex
 number is a pair of such nodes, and where it goes in or comes out a node whose last axis
 has the two parts. Integers and
-booleans that depend on no float stay PyTorch tensors and are evaluated exactly; a
+booleans that depend on no float stay the framework's and are evaluated exactly; a
 boolean that depends on one is a node, so that the choice it makes has a rounding rule.
 """
 
@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from gradwatch.harness.tracing.aten.narrow import is_inexact
+from gradwatch.harness.tracing.rules.narrow import is_inexact
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -51,17 +50,20 @@ def constant(value: Any) -> Node:
     return graph.variable(np.asarray(value, wide()))
 
 
-def array_of(tensor: torch.Tensor) -> Array:
-    """A tensor's numbers in NumPy, the parts of complex ones as the last axis.
+def array_of(value: Any) -> Array:
+    """Numbers in NumPy, the parts of complex ones as the last axis.
 
-    They are in float64, as NumPy lacks bfloat16.
+    A tensor's are in float64, as NumPy lacks bfloat16.
     """
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if tensor._is_zerotensor():
-        tensor = torch.zeros_like(tensor)
-    if tensor.is_complex():
-        return np.asarray(torch.view_as_real(tensor.to(torch.complex128)).numpy())
-    return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
+    if hasattr(value, "resolve_conj"):  # a tensor of PyTorch's
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+        if value._is_zerotensor():
+            value = value.new_zeros(value.shape)
+        if value.is_complex():
+            value = value.cdouble()
+        value = (value.double() if value.is_floating_point() else value).numpy()
+    held = np.asarray(value)
+    return np.stack((held.real, held.imag), -1) if held.dtype.kind == "c" else held
 
 
 def is_number(node: Node) -> bool:
@@ -72,24 +74,21 @@ def is_number(node: Node) -> bool:
 def as_float(value: Any) -> Node:
     """A node of floats: of a node, of an exact tensor, or of a number."""
     if isinstance(value, Node):
-        if is_number(value):
-            return value
-        return graph.astype(value, wide())
-    if isinstance(value, torch.Tensor):
-        return constant(array_of(value))
-    return constant(value)
+        return value if is_number(value) else graph.astype(value, wide())
+    return constant(array_of(value))
 
 
 def as_mask(value: Any) -> Node:
     """A node of booleans."""
     if isinstance(value, Node):
         return value if value.dtype == bool else graph.not_equal(value, 0.0)
-    held = array_of(value) if isinstance(value, torch.Tensor) else value
-    return graph.variable(np.asarray(held, bool))
+    return graph.variable(np.asarray(array_of(value), bool))
 
 
 def as_exact(value: Any) -> Any:
     """A tensor of a node's values, for what only chooses: an index, a mask, ..."""
+    import torch
+
     if isinstance(value, Complex):
         return torch.view_as_complex(as_exact(value.joined()))
     if not isinstance(value, Node):
@@ -104,7 +103,7 @@ def is_float_tensor(value: Any) -> bool:
     """Whether a value is a node, a pair, or a constant tensor, of floats."""
     if isinstance(value, Node):
         return is_number(value)
-    held = isinstance(value, torch.Tensor) and is_inexact(value)
+    held = hasattr(value, "resolve_conj") and is_inexact(value)
     return held or isinstance(value, Complex)
 
 
@@ -117,13 +116,13 @@ class Complex:
 
     @classmethod
     def of(cls, value: Any) -> Complex:
-        """Of a number, a tensor or a node."""
+        """Of a number, an array, a tensor or a node."""
         if isinstance(value, Complex):
             return value
-        if isinstance(value, complex):
-            return cls(constant(value.real), constant(value.imag))
-        if isinstance(value, torch.Tensor) and value.is_complex():
-            return cls.split(constant(array_of(value)))
+        if not isinstance(value, Node):
+            held = array_of(value)
+            if held.ndim > np.ndim(value):
+                return cls.split(constant(held))
         re = as_float(value)
         return cls(re, constant(np.zeros(re.shape)))
 
@@ -131,6 +130,19 @@ class Complex:
     def split(cls, pairs: Node) -> Complex:
         """Of a node whose last axis has the two parts."""
         return cls(pairs[..., 0], pairs[..., 1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of both parts."""
+        return self.re.shape
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return self.re.ndim
+
+    def __getitem__(self, place: Any) -> Complex:
+        return Complex(self.re[place], self.im[place])
 
     def joined(self) -> Node:
         """The node whose last axis has the two parts."""
@@ -143,7 +155,8 @@ class Complex:
     def __neg__(self) -> Complex:
         return Complex(-self.re, -self.im)
 
-    def __add__(self, other: Complex) -> Complex:
+    def __add__(self, other: Any) -> Complex:
+        other = Complex.of(other)
         return Complex(self.re + other.re, self.im + other.im)
 
     def __sub__(self, other: Complex) -> Complex:
@@ -165,6 +178,23 @@ class Complex:
         safe = graph.where(graph.equal(size, 0.0), 1.0, size)
         turned = self * Complex(other.re / safe, -(other.im / safe))
         return Complex(turned.re / size, turned.im / size)
+
+
+def both(rule: Callable[..., Any], *values: Any) -> Any:
+    """What a rule makes of real parts, and of imaginary ones; of reals alone, once."""
+    if not any(isinstance(v, Complex) for v in values):
+        return rule(*values)
+    re, im = (
+        rule(*(getattr(v, part) if isinstance(v, Complex) else v for v in values))
+        for part in ("re", "im")
+    )
+    if isinstance(re, (list, tuple)):
+        return [_pair(*pair) for pair in zip(re, im, strict=True)]
+    return _pair(re, im)
+
+
+def _pair(re: Any, im: Any) -> Any:
+    return Complex(re, im) if isinstance(re, Node) else re
 
 
 def parts(value: Any) -> tuple[Node, ...]:

@@ -17,6 +17,7 @@ from jax_published import FUNCTIONS, MISTAKES, planted
 
 import gradwatch
 from gradwatch.harness.check.child import answered
+from gradwatch.harness.check.frameworks.jax import array_of, filled
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.lax import Traced
 from gradwatch.impls import graph
@@ -26,6 +27,7 @@ check = gradwatch.check
 RNG = np.random.default_rng(0)
 X, V = RNG.standard_normal((4, 6)), RNG.standard_normal(6)
 P = np.abs(X) + 0.1
+S = X @ X.T + np.eye(4)
 INDEX = np.array([0, 2, 2, 5, 9])
 
 
@@ -129,6 +131,63 @@ SAME = {
     "norm": (lambda a: jnp.linalg.norm(a, axis=1), X),
     "interp": (lambda a: jnp.interp(a, jnp.arange(4.0), jnp.arange(4.0) ** 2), P),
     "log_sigmoid": (jax.nn.log_sigmoid, X),
+    "a spectrum": (lambda a: jnp.abs(jnp.fft.fft(a)), X),
+    "real transforms": (
+        lambda a: jnp.fft.irfft2(jnp.fft.rfft2(a) * jnp.arange(1, 5), s=(4, 6)),
+        X,
+    ),
+    "cholesky": (jnp.linalg.cholesky, S),
+    "a factor of one triangle": (lambda a: jax.scipy.linalg.cho_factor(a)[0], S),
+    "a function of a matrix": (
+        lambda a: (lambda w, v: (v * jnp.exp(-w)) @ v.T)(*jnp.linalg.eigh(a)),
+        S,
+    ),
+    "singular values": (lambda a: jnp.linalg.svd(a, compute_uv=False), X),
+    "svd": (
+        lambda a: (lambda u, s, v: (u * jnp.log(s)) @ v)(
+            *jnp.linalg.svd(a, full_matrices=False)
+        ),
+        X,
+    ),
+    "qr": (jnp.linalg.qr, X.T),
+    "lu": (lambda a: lax.linalg.lu(a)[0], X),
+    "solve": (jnp.linalg.solve, S, X),
+    "inv": (jnp.linalg.inv, S + X[:, :4]),
+    "slogdet": (lambda a: jnp.linalg.slogdet(a)[1], S),
+    "least squares": (lambda a, b: jnp.linalg.lstsq(a, b)[0], X.T, P.T),
+    "a transposed triangle": (
+        lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True, trans=1),
+        *(S, X),
+    ),
+    "expm": (jax.scipy.linalg.expm, S / 9),
+    "rotary in complex numbers": (
+        lambda a, b: (lax.complex(a[:, ::2], a[:, 1::2]) * jnp.exp(1j * b)).real,
+        *(X, P[:, :3]),
+    ),
+    "complex functions": (
+        lambda z: jnp.sqrt(z) + jnp.log(z) * jnp.sin(z) + 1 / z + z**2.5 + z**-2,
+        X + 1j * P,
+    ),
+    "parts and choices": (
+        lambda z: jnp.where(z.real > 0, z, 1j * jnp.conj(z)) * jnp.angle(z),
+        X + 1j * P,
+    ),
+    "complex sums": (
+        lambda z: jnp.cumprod(z, 1) + jnp.cumsum(z, 0) + z.prod(0) + z.mean(),
+        X + 1j * P,
+    ),
+    "a complex scan": (
+        lambda z: lax.scan(lambda c, r: (c * r + 1, c), z[0], z),
+        X + 1j * P,
+    ),
+    "a complex system": (
+        lambda z: jnp.linalg.solve(z @ jnp.conj(z.T), z) * jnp.linalg.det(z[:, :4]),
+        X + 1j * P,
+    ),
+    "a complex convolution": (
+        lambda z: jnp.convolve(z[0], z[1, :3]),
+        X + 1j * P,
+    ),
 }
 
 
@@ -137,23 +196,25 @@ def same(name):
     function, *given = SAME[name]
     with jax.enable_x64(True):
         arrays = [jnp.asarray(a) for a in given]
-        leaves = [graph.variable(np.asarray(a)) for a in arrays]
+        leaves = [graph.variable(array_of(a)) for a in arrays]
         made = Traced(function, [a.dtype for a in arrays], True)(None, *leaves)
-        floats = [i for i, a in enumerate(arrays) if a.dtype.kind == "f"]
+        floats = [i for i, a in enumerate(arrays) if a.dtype.kind in "fc"]
 
         def plain(*ws):
             pairs = dict(zip(floats, ws, strict=True))
             held = [pairs.get(i, a) for i, a in enumerate(arrays)]
-            return [y for y in jax.tree.leaves(function(*held)) if y.dtype.kind == "f"]
+            return [y for y in jax.tree.leaves(function(*held)) if y.dtype.kind in "fc"]
 
         ys, back = jax.vjp(plain, *(arrays[i] for i in floats))
         nodes = [node for node in made if node.dtype.kind == "f"]
-        dys = [RNG.standard_normal(y.shape) for y in ys]
+        dys = [RNG.standard_normal(node.shape) for node in nodes]
         for node, y in zip(nodes, ys, strict=True):
-            np.testing.assert_allclose(node.value, y, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(node.value, array_of(y), rtol=1e-10, atol=1e-12)
         found = graph.gradient(nodes, dys, [leaves[i] for i in floats])
-        for node, dx in zip(found, back(list(map(jnp.asarray, dys))), strict=True):
-            np.testing.assert_allclose(node.value, dx, rtol=1e-9, atol=1e-11)
+        theirs = back([jnp.conj(filled(dy, y)) for dy, y in zip(dys, ys, strict=True)])
+        for node, dx in zip(found, theirs, strict=True):
+            expected = array_of(jnp.conj(dx))
+            np.testing.assert_allclose(node.value, expected, rtol=1e-9, atol=1e-10)
 
 
 def refuses(function, *words, given=X):
@@ -182,8 +243,26 @@ def a_loop_is_followed_whose_count_is_known():
     assert not check(powers, lambda a, n: a**4, inputs=given).passes
 
 
-def a_factorisation_is_refused_by_name():
-    refuses(lambda a: jnp.linalg.svd(a)[1], "lax.svd", "factorises")
+def vectors_whose_signs_show_are_refused_and_others_are_not():
+    refuses(lambda a: jnp.linalg.svd(a)[0], "lax.svd", "returns vectors")
+    refuses(lambda a: jnp.linalg.eigh(a @ a.T)[1], "lax.eigh", "whose signs are free")
+
+
+def a_factorisation_without_a_rule_is_refused_by_name():
+    refuses(lambda a: jnp.linalg.eigvals(a @ a.T).real, "lax.eig", "factorises")
+
+
+def a_wrong_gradient_behind_a_factorisation_is_found():
+    def loss(a):
+        low = jnp.linalg.cholesky(a @ a.T + jnp.eye(4, dtype=a.dtype))
+        return 2 * jnp.log(jnp.diagonal(low)).sum()
+
+    dloss = jax.grad(loss)
+    check(loss, inputs=[jnp.asarray(X, jnp.float32)]).assert_ok()
+    for factor, passes in ((1.0, True), (1.001, False)):
+        own = with_backward(loss, lambda x, dy, by=factor: by * dy * dloss(x))
+        report = check(loss, own, inputs=[jnp.asarray(X, jnp.float32)], quick=True)
+        assert report.passes is passes, report
 
 
 def a_callback_is_refused_with_its_line():
@@ -191,8 +270,52 @@ def a_callback_is_refused_with_its_line():
     refuses(lambda a: jax.pure_callback(np.sin, shape, a), "pure_callback(np.sin")
 
 
-def complex_numbers_are_refused():
-    refuses(lambda a: jnp.abs(jnp.fft.fft(a)), "complex")
+def complex_numbers_are_judged_on_both_sides():
+    def filtered(z, w):
+        return jnp.fft.ifft(jnp.fft.fft(z) * w) * jnp.conj(z)
+
+    z, w = (jnp.asarray(a, jnp.complex64) for a in (X + 1j * P, P - 1j))
+    for order in ("vjp", "jvp", "hvp"):
+        check(filtered, inputs=[z, w], order=order, quick=True).assert_ok()
+    check(filtered, shapes=["8:complex", "8:complex"]).assert_ok()
+
+    def planted(change):
+        own = jax.custom_vjp(filtered)
+        own.defvjp(
+            lambda *zw: (filtered(*zw), zw),
+            lambda zw, dy: tuple(map(change, jax.vjp(filtered, *zw)[1](dy))),
+        )
+        return check(filtered, own, inputs=[z, w], quick=True).passes
+
+    assert planted(lambda g: g)
+    assert not planted(jnp.conj)
+    assert not planted(lambda g: g.at[0, 0].multiply(1.01))
+
+
+def a_kernel_of_pallas_is_followed_over_its_grid():
+    def kernel(x_ref, w_ref, o_ref):
+        o_ref[...] = jnp.tanh(x_ref[...]) @ w_ref[...] + pl.program_id(0)
+
+    def rows(x, w):
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((4, 3), x.dtype),
+            grid=(2,),
+            in_specs=[
+                pl.BlockSpec((2, 6), lambda i: (i, 0)),
+                pl.BlockSpec((6, 3), lambda i: (0, 0)),
+            ],
+            out_specs=pl.BlockSpec((2, 3), lambda i: (i, 0)),
+            interpret=True,
+        )(x, w)
+
+    def plain(x, w):
+        return jnp.tanh(x) @ w + jnp.array([[0.0], [0], [1], [1]], x.dtype)
+
+    given = [jnp.asarray(X, jnp.float32), jnp.asarray(P.T[:, :3], jnp.float32)]
+    check(rows, plain, inputs=given, quick=True).assert_ok()
+    wrong = check(rows, lambda x, w: plain(x, 1.01 * w), inputs=given)
+    assert not wrong.passes
 
 
 def a_loop_without_end_is_bounded():

@@ -13,7 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from gradwatch.harness.check.frameworks import pytorch
 from gradwatch.harness.check.frameworks.jax import Call, mapped, started
-from gradwatch.harness.tracing.lax import is_float
+from gradwatch.harness.check.frameworks.runs import floating
+from gradwatch.harness.tracing.lax import is_inexact
 
 
 def tensor_of(array: Any) -> torch.Tensor:
@@ -43,10 +44,10 @@ class _Bridge(torch.autograd.Function):
         arrays = [_array_of(t) for t in tensors]
         ctx.wide = any(t.dtype == torch.float64 for t in tensors)
         with jax.enable_x64(ctx.wide):
-            wanted = [is_float(a.dtype) for a in arrays]
+            wanted = [is_inexact(a.dtype) for a in arrays]
             outputs, ctx.back = started(call, arrays, wanted)
         made = tuple(map(tensor_of, outputs))
-        ctx.mark_non_differentiable(*(y for y in made if not y.is_floating_point()))
+        ctx.mark_non_differentiable(*(y for y in made if not floating(y)))
         return made
 
     @staticmethod

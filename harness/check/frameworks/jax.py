@@ -18,7 +18,8 @@ from jax.tree_util import keystr
 
 from gradwatch.harness.check.frameworks import Bound, Forward
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.tracing.lax import is_float
+from gradwatch.harness.tracing.lax import is_complex, is_inexact
+from gradwatch.harness.tracing.values import array_of as in_parts
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls.backends import _jax_second
 from gradwatch.impls.backends._functional import Names
@@ -56,26 +57,38 @@ def tensors(tree: Any) -> list[Any]:
 
 
 def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Array:
-    """Numbers of a kind (`shapes.Spec`) in a type; whole ones have 32 bits.
-
-    Raises:
-        ValueError: They are complex.
-    """
+    """Numbers of a kind (`shapes.Spec`) in a type; whole ones have 32 bits."""
     if kind == "complex":
-        raise ValueError("of JAX's no complex numbers: give both parts as floats")
+        return _paired(values, dtype)
     kinds = {"float": jnp.dtype(dtype), "int": np.int32, "bool": np.bool_}
     with np.errstate(over="ignore"):
         return np.asarray(values, kinds[kind])
 
 
+def _paired(values: Array, dtype: str) -> Array:
+    """Complex numbers of real ones, whose last axis has the two parts.
+
+    Raises:
+        ValueError: JAX has none of that precision.
+    """
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"JAX has no complex numbers of {dtype}")
+    parts = np.asarray(values, dtype)
+    return np.asarray(parts[..., 0] + 1j * parts[..., 1])
+
+
 def filled(values: Array, like: Any, layout: str = "contiguous") -> Array:
-    """Numbers in the type of another array."""
+    """Numbers, of `numbers`, in the type of another array."""
+    if is_complex(like.dtype):
+        return _paired(values, precision_of(like))
     return np.asarray(values, like.dtype)
 
 
 def moved(array: Any, dtype: str, main: str, device: str) -> Array:
     """An array in the type `dtype` if it is of type `main`."""
     held = np.asarray(array)
+    if is_complex(held.dtype) and precision_of(held) == main:
+        return _paired(numbers(held), dtype)
     with np.errstate(over="ignore"):
         return held.astype(jnp.dtype(dtype)) if dtype_of(held) == main else held
 
@@ -83,12 +96,12 @@ def moved(array: Any, dtype: str, main: str, device: str) -> Array:
 def relaid(array: Any, layout: str, scale: float = 1.0) -> Array:
     """An array; floats times `scale`."""
     held = np.asarray(array)
-    return np.asarray(held * held.dtype.type(scale)) if is_float(held.dtype) else held
+    return np.asarray(held * held.dtype.type(scale)) if is_inexact(held.dtype) else held
 
 
 def array_of(array: Any) -> Array:
-    """In a type that NumPy has: float32 holds bfloat16."""
-    held = np.asarray(array)
+    """The `numbers` in a type that NumPy has: float32 holds bfloat16."""
+    held = numbers(array)
     return held if held.dtype.kind in "fiub" else held.astype(np.float32)
 
 
@@ -97,7 +110,14 @@ def dtype_of(array: Any) -> str:
     return str(array.dtype)
 
 
-precision_of, numbers = dtype_of, np.asarray
+def precision_of(array: Any) -> str:
+    """Likewise, of complex numbers that of their parts."""
+    return str(array.real.dtype)
+
+
+def numbers(array: Any) -> Array:
+    """Real numbers; of complex ones the last axis has the parts."""
+    return in_parts(np.asarray(array))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -136,7 +156,7 @@ def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
 def forward(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> Forward:
     """Run it; every output of floats has a gradient."""
     outputs = tuple(map(np.asarray, call(*map(jnp.asarray, tensors))))
-    return Forward(outputs, tuple(is_float(y.dtype) for y in outputs), frozenset())
+    return Forward(outputs, tuple(is_inexact(y.dtype) for y in outputs), frozenset())
 
 
 def admits(call: Any, tensors: Sequence[Any]) -> None:
@@ -150,7 +170,8 @@ def started(
     """Outputs, and what takes cotangents and gives the gradient by each array.
 
     An output of another shape than its cotangent's takes no part in the gradients;
-    whole numbers have none.
+    whole numbers have none. Of complex numbers the gradient by x + iy is that by x plus
+    i times that by y; JAX's own is the conjugate, and takes conjugates.
     """
     places = [i for i, w in enumerate(wanted) if w]
 
@@ -162,7 +183,7 @@ def started(
     def backward(cotangents: Sequence[Any]) -> list[Any]:
         dys = [*cotangents, *[None] * len(outputs)]
         pulled = back([_like(y, dy) for y, dy in zip(outputs, dys, strict=False)])
-        found = dict(zip(places, map(np.asarray, pulled), strict=True))
+        found = dict(zip(places, map(np.asarray, map(jnp.conj, pulled)), strict=True))
         return [found.get(i) for i in range(len(arrays))]
 
     return list(map(np.asarray, outputs)), backward
@@ -175,11 +196,11 @@ def _with(arrays: Sequence[Any], places: Sequence[int], ws: Sequence[Any]) -> li
 
 def _like(y: Any, dy: Any) -> Any:
     """A cotangent as JAX wants it: of the output's own type."""
-    if not is_float(y.dtype):
+    if not is_inexact(y.dtype):
         return np.zeros(y.shape, jax.dtypes.float0)
     if dy is None or dy.shape != y.shape:
         return jnp.zeros(y.shape, y.dtype)
-    return jnp.asarray(dy, y.dtype)
+    return jnp.conj(jnp.asarray(dy, y.dtype))
 
 
 def observe(
@@ -223,8 +244,9 @@ def differentiated(
     if order == "jvp":
         found = _jax_second.jvp(of_wanted, ws, None, vs)
     else:
-        dys = [jnp.asarray(cotangents[i]) for i in kept]
+        dys = [jnp.conj(jnp.asarray(cotangents[i])) for i in kept]
         found = _jax_second.hvp(of_wanted, ws, None, dys, vs)
+        found = (*map(jnp.conj, found[: len(ws)]), *found[len(ws) :])
     return [np.asarray(a) for a in jax.tree.leaves(list(found))]
 
 

@@ -13,7 +13,7 @@ from gradwatch.harness.check.frameworks import framework
 from gradwatch.harness.check.frameworks.jax import Call
 from gradwatch.harness.check.subjects.pages import OpSubject
 from gradwatch.harness.judging.question import Cost, Question
-from gradwatch.harness.tracing.lax import Traced, is_float
+from gradwatch.harness.tracing.lax import Traced, is_inexact
 from gradwatch.harness.tracing.names import name_of, parameters_of
 from gradwatch.impls.contract import Op
 
@@ -54,8 +54,8 @@ class JaxSubject(OpSubject):
             self.name,
             inputs=" ".join(names),
             outputs=" ".join(outputs),
-            constants=" ".join(n for n, t in fixed if not is_float(t)),
-            integers=" ".join(n for n, t in outputs.items() if not is_float(t)),
+            constants=" ".join(n for n, t in fixed if not is_inexact(t)),
+            integers=" ".join(n for n, t in outputs.items() if not is_inexact(t)),
             formula=formula,
         )
 

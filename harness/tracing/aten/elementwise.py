@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradwatch.harness.tracing.aten.narrow import written_over
+from gradwatch.harness.tracing.rules import special
+from gradwatch.harness.tracing.rules.narrow import written_over
 from gradwatch.harness.tracing.values import as_float, as_mask, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -168,6 +169,17 @@ ON_FLOATS: dict[str, Rule] = {
     "_fake_quantize_learnable_per_tensor_affine": _learnt,
     "_fake_quantize_learnable_per_channel_affine": _by_channel(_learnt),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantised_if,
+    "digamma": lambda x: special.polygamma(x, n=0),
+    "polygamma": lambda n, x: special.polygamma(x, n=n),
+    "lgamma": special.lgamma,
+    "erfinv": special.erfinv,
+    "special_ndtri": special.ndtri,
+    "special_erfcx": special.erfcx,
+    "special_log_ndtr": special.log_ndtr,
+    "i0": lambda x: special.bessel_i(x, n=0),
+    "special_i1": lambda x: special.bessel_i(x, n=1),
+    "special_i0e": lambda x: special.bessel_ie(x, n=0),
+    "special_i1e": lambda x: special.bessel_ie(x, n=1),
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
     "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gradwatch.harness.tracing.aten.reductions import total
-from gradwatch.harness.tracing.aten.windows import listed, windows
+from gradwatch.harness.tracing.rules.windows import listed, windows
 from gradwatch.harness.tracing.values import constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node

@@ -10,7 +10,7 @@ import torch
 
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.aten.reductions import norm, total
-from gradwatch.harness.tracing.aten.windows import grouped_product, listed, windows
+from gradwatch.harness.tracing.rules.windows import grouped_product, listed, windows
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from gradwatch.harness.tracing.aten.moves import positions
-from gradwatch.harness.tracing.aten.narrow import written_over
-from gradwatch.harness.tracing.aten.windows import grouped
+from gradwatch.harness.tracing.rules.narrow import written_over
+from gradwatch.harness.tracing.rules.windows import grouped
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node

@@ -7,14 +7,12 @@ from typing import Any
 
 from gradwatch.harness.tracing.aten import (
     elementwise,
-    factors,
+    matrices,
     moves,
     pooling,
     products,
     reductions,
     segments,
-    special,
-    systems,
 )
 from gradwatch.impls import graph
 
@@ -25,9 +23,7 @@ ON_FLOATS: dict[str, Rule] = {
     **reductions.ON_FLOATS,
     **products.ON_FLOATS,
     **pooling.ON_FLOATS,
-    **special.ON_FLOATS,
-    **systems.ON_FLOATS,
-    **factors.ON_FLOATS,
+    **matrices.ON_FLOATS,
 }
 #: Rules that get nodes, exact tensors and numbers as they come.
 ON_VALUES: dict[str, Rule] = {
@@ -36,7 +32,7 @@ ON_VALUES: dict[str, Rule] = {
     **moves.ON_VALUES,
     **segments.ON_VALUES,
     **products.ON_VALUES,
-    **systems.ON_VALUES,
+    **matrices.ON_VALUES,
 }
 
 #: Those that only move elements.

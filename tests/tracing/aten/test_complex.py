@@ -12,7 +12,8 @@ from gradwatch.harness.judging.precisions import PRECISIONS, plain  # noqa: E402
 from gradwatch.harness.judging.rounding.analysis import running_errors  # noqa: E402  # likewise
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS  # noqa: E402  # likewise
 from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # likewise
-from gradwatch.harness.tracing.aten.complex import ON_COMPLEX, PARTWISE, transform  # noqa: E402  # likewise
+from gradwatch.harness.tracing.aten.complex import ON_COMPLEX, PARTWISE  # noqa: E402  # likewise
+from gradwatch.harness.tracing.rules.complex import transform  # noqa: E402  # likewise
 from gradwatch.impls import graph  # noqa: E402  # likewise
 
 C, R = torch.complex128, torch.float64

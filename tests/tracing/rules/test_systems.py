@@ -8,14 +8,14 @@ import pytest
 pytest.importorskip("torch")
 
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.tracing.aten.systems import (
+from gradwatch.harness.tracing.rules.systems import (
     determinant,
     exponential,
     inverse,
 )
 from gradwatch.impls import graph
 from tests.balls import precise
-from tests.tracing.aten.test_special import errors_behind
+from tests.tracing.rules.test_special import errors_behind
 
 A = np.random.default_rng(3).standard_normal((5, 4, 4))
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
 from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.tracing.aten import special
+from gradwatch.harness.tracing.rules import special
 from gradwatch.impls import graph
 from tests.balls import balls, digits, precise
 

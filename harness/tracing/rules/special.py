@@ -169,7 +169,7 @@ bessel_ie: Callable[..., Node] = _special(
 )
 
 
-def _log_ndtr(x: Node) -> Node:
+def log_ndtr(x: Node) -> Node:
     """As PyTorch computes it, but each branch gets only the numbers it is chosen for.
 
     Elsewhere its slope may be infinite, and 0 times that is nan.
@@ -178,18 +178,3 @@ def _log_ndtr(x: Node) -> Node:
     low, high = graph.where(below, t, 0.0), graph.where(below, 0.0, t)
     left = graph.log(0.5 * erfcx(-low)) - low * low
     return graph.where(below, left, graph.log1p(-0.5 * graph.erfc(high)))
-
-
-ON_FLOATS: dict[str, Callable[..., Any]] = {
-    "digamma": lambda x: polygamma(x, n=0),
-    "polygamma": lambda n, x: polygamma(x, n=n),
-    "lgamma": lgamma,
-    "erfinv": erfinv,
-    "special_ndtri": ndtri,
-    "special_erfcx": erfcx,
-    "special_log_ndtr": _log_ndtr,
-    "i0": lambda x: bessel_i(x, n=0),
-    "special_i1": lambda x: bessel_i(x, n=1),
-    "special_i0e": lambda x: bessel_ie(x, n=0),
-    "special_i1e": lambda x: bessel_ie(x, n=1),
-}

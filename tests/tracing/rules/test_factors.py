@@ -6,11 +6,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.aten import factors  # noqa: E402  # likewise
+from gradwatch.harness.tracing.rules import factors  # noqa: E402  # likewise
 from gradwatch.harness.tracing.values import in_type  # noqa: E402  # likewise
 from gradwatch.impls import graph  # noqa: E402  # likewise
 from gradwatch.impls.graph.engine import PRIMITIVES  # noqa: E402  # likewise
-from tests.tracing.aten.test_special import errors_behind  # noqa: E402  # likewise
+from tests.tracing.rules.test_special import errors_behind  # noqa: E402  # likewise
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +28,11 @@ STEP = np.longdouble(2) ** -20
 
 
 def vectors(a):
-    return factors._vectors(a)
+    return factors.vectors(a)
 
 
 def svd(place):
-    return lambda a: factors._svd(a)[place]
+    return lambda a: factors.svd(a)[place]
 
 
 #: A primitive, what it is called with, and whether that stays symmetric.
@@ -42,11 +42,11 @@ CASES = {
     "eigenvectors": (vectors, SYMMETRIC, True),
     "lu": (factors.packed_lu, POSITIVE + A / 4, False),
     "q": (factors.orthonormal, TALL, False),
-    "r": (lambda a: factors._qr(a)[1], np.swapaxes(TALL, -1, -2), False),
+    "r": (lambda a: factors.qr(a)[1], np.swapaxes(TALL, -1, -2), False),
     "singular values": (svd(1), TALL, False),
     "left vectors": (svd(0), TALL, False),
     "right vectors": (svd(2), np.swapaxes(TALL, -1, -2), False),
-    "pseudoinverse": (factors._pseudoinverse, TALL, False),
+    "pseudoinverse": (factors.pseudoinverse, TALL, False),
 }
 
 
@@ -83,7 +83,7 @@ def test_the_factors_make_the_matrix_to_the_digits_of_extended_precision():
     q = factors.orthonormal(graph.variable(TALL)).value
     v = vectors(graph.variable(SYMMETRIC)).value
     w = factors.eigenvalues(graph.variable(SYMMETRIC)).value
-    u, s, vh = (node.value for node in factors._svd(graph.variable(TALL)))
+    u, s, vh = (node.value for node in factors.svd(graph.variable(TALL)))
     pairs = [
         (low @ t(low), POSITIVE),
         ((np.tril(packed, -1) + np.eye(4)) @ np.triu(packed), POSITIVE),

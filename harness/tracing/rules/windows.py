@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.tracing.values import both
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -148,13 +149,14 @@ def grouped(
     return function(graph.gather(*sources, index=table), sizes), sizes
 
 
-def prefixes(combine: Callable[[Node, Node], Node], x: Node, axis: int) -> Node:
+def prefixes(combine: Callable[..., Any], x: Any, axis: int) -> Any:
     """What all prefixes along an axis combine to, by doubling their length."""
-    y, step = graph.moveaxis(x, axis, -1), 1
+    y, step = both(lambda part: graph.moveaxis(part, axis, -1), x), 1
     while step < x.shape[axis]:
         later = combine(y[..., :-step], y[..., step:])
-        y, step = graph.concat((y[..., :step], later), -1), 2 * step
-    return graph.moveaxis(y, -1, axis)
+        y = both(lambda *ends: graph.concat(ends, -1), y[..., :step], later)
+        step *= 2
+    return both(lambda part: graph.moveaxis(part, -1, axis), y)
 
 
 def log_of_sums(x: Node, axis: int) -> Node:

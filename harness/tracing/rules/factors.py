@@ -19,40 +19,54 @@ small against what it is divided by; else no bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.tracing.aten.moves import moved
-from gradwatch.harness.tracing.aten.systems import inverse, no_info, transposed
-from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.harness.tracing.rules.systems import (
+    inverse,
+    pivoted,
+    transposed,
+    triangle,
+)
+from gradwatch.harness.tracing.values import constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
 from gradwatch.impls.graph.extended import product
 
 Array = NDArray[Any]
-Rule = Callable[..., Any]
 #: Which of an eigenvector's signs are turned: those with this bit in their number.
 TURNED: ContextVar[int | None] = ContextVar("turned", default=None)
+#: Bits of a vector's number, so that any two of the first seven are turned apart; and
+#: the share of the largest element that rounding in float64 changes at most.
+BITS, ALIKE = 3, 1e-6
 FREE = "returns vectors that another algorithm may choose in another way"
+SIGNS = "returns vectors whose signs are free, and the result has them"
+_lower, _upper = graph.tril, graph.triu
+
+
+def signs_show(results: Callable[[], Iterable[Array]]) -> bool:
+    """Whether results change with an algorithm's choice of its vectors' signs."""
+    right = [np.asarray(y, float) for y in results()]
+    for bit in range(BITS):
+        token = TURNED.set(bit)
+        try:
+            turned = [np.asarray(y, float) for y in results()]
+        finally:
+            TURNED.reset(token)
+        for here, there in zip(right, turned, strict=True):
+            off = np.abs(there - here).max(initial=0.0)
+            if off > ALIKE * np.abs(here).max(initial=0.0):
+                return True
+    return False
 
 
 def _t(a: Array) -> Array:
     return np.swapaxes(a, -1, -2)
-
-
-def _lower(x: Node, k: int = 0) -> Node:
-    return moved(lambda m: torch.tril(m, k), x)
-
-
-def _upper(x: Node) -> Node:
-    return moved(torch.triu, x)
 
 
 def _symmetric(x: Node) -> Node:
@@ -82,7 +96,7 @@ def _inverted(a: Array) -> Array:
 # Cholesky -----------------------------------------------------------------------------
 
 
-def _cholesky(a: Array) -> Array:
+def _cholesky(a: Array, halves: bool = True) -> Array:
     """L of L L^T, column by column; nan where there is none."""
     y = np.zeros_like(a)
     for k in range(a.shape[-1]):
@@ -92,12 +106,14 @@ def _cholesky(a: Array) -> Array:
     return y
 
 
-def _cholesky_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+def _cholesky_rule(dy: Node, y: Node, a: Node, halves: bool = True) -> tuple[Node]:
+    """Where `halves`, of an element and its mirror image each has half."""
     n = y.shape[-1]
     halved = constant(np.tril(np.ones((n, n))) - np.eye(n) / 2)
     inverted = inverse(y)
     inner = halved * (transposed(y) @ _lower(dy))
-    return (_symmetric(transposed(inverted) @ inner @ inverted),)
+    gradient = transposed(inverted) @ inner @ inverted
+    return (_symmetric(gradient) if halves else gradient,)
 
 
 def _cholesky_error(at: Any) -> Array:
@@ -111,30 +127,12 @@ cholesky = primitive("factors.cholesky", _cholesky, _cholesky_rule)
 ERROR["factors.cholesky"] = _cholesky_error
 
 
-def _factor(a: Node, upper: bool = False) -> Node:
-    return transposed(cholesky(transposed(a))) if upper else cholesky(a)
-
-
 # LU -----------------------------------------------------------------------------------
 
 
-def _eliminated(a: Array) -> Array:
-    """L and U of a square matrix in one, without pivoting."""
-    a = a.copy()
-    for k in range(a.shape[-1] - 1):
-        a[..., k + 1 :, k] /= a[..., k, k, None]
-        rows = a[..., k + 1 :, k, None] * a[..., None, k, k + 1 :]
-        a[..., k + 1 :, k + 1 :] -= rows
-    return a
-
-
-def _unit(packed: Node) -> Node:
-    return _lower(packed, -1) + constant(np.eye(packed.shape[-1]))
-
-
 def _lu_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    low, up = _unit(y), _upper(y)
-    inner = _lower(transposed(low) @ _lower(dy, -1), -1)
+    low, up = triangle(y, upper=False, unit=True), _upper(y)
+    inner = _lower(transposed(low) @ _lower(dy, k=-1), k=-1)
     inner = inner + _upper(_upper(dy) @ transposed(up))
     return (transposed(inverse(low)) @ inner @ transposed(inverse(up)),)
 
@@ -154,39 +152,32 @@ def _lu_error(at: Any) -> Array:
     )
 
 
-packed_lu = primitive("factors.lu", _eliminated, _lu_rule)
+packed_lu = primitive("factors.lu", lambda a: pivoted(a, False)[2], _lu_rule)
 ERROR["factors.lu"] = _lu_error
 
 
-def _lu(a: Node, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor, Node, Node]:
-    """Pivots, P, L and U of P L U, the pivots as LAPACK finds them in float64."""
+def lu(a: Node, pivot: bool = True) -> tuple[Array, Array, Node, Node]:
+    """The order of rows, and the row of each step, as LAPACK finds them; L and U."""
     rows, columns = a.shape[-2:]
     k = min(rows, columns)
-    held = as_exact(a)
-    steps = torch.arange(1, k + 1, dtype=torch.int32).expand(*a.shape[:-2], k)
-    pivots = torch.linalg.lu_factor(held).pivots if pivot else steps.contiguous()
-    p = torch.lu_unpack(torch.empty_like(held), pivots, unpack_data=False)[0]
-    a = as_float(moved(lambda m: p.mT @ m, a))
+    order, pivots, _ = pivoted(np.asarray(a.value, np.float64), pivot)
+    a = graph.take_along_axis(a, order[..., None], axis=-2)
     square = packed_lu(a[..., :k, :k])
-    low, up = _unit(square), _upper(square)
+    low, up = triangle(square, upper=False, unit=True), _upper(square)
     if rows > k:
         low = graph.concat([low, a[..., k:, :] @ inverse(up)], axis=-2)
     if columns > k:
         up = graph.concat([up, inverse(low) @ a[..., k:]], axis=-1)
-    return pivots, p, low, up
+    return order, pivots, low, up
 
 
-def _lu_factor_ex(a: Node, *, pivot: bool = True, **__: Any) -> tuple[Any, ...]:
-    pivots, _, low, up = _lu(a, pivot)
+def lu_in_one(a: Node, pivot: bool = True) -> tuple[Array, Array, Node]:
+    """Likewise, L below the diagonal of U."""
+    order, pivots, low, up = lu(a, pivot)
+    none = [(0, 0)] * (a.ndim - 2)
     right, below = up.shape[-1] - up.shape[-2], low.shape[-2] - up.shape[-2]
-    lower = moved(lambda m: torch.nn.functional.pad(m.tril(-1), (0, right)), low)
-    upper = moved(lambda m: torch.nn.functional.pad(m.triu(), (0, 0, 0, below)), up)
-    return lower + upper, pivots, no_info(a)
-
-
-def _linalg_lu(a: Node, *, pivot: bool = True) -> tuple[Node, Node, Node]:
-    _, p, low, up = _lu(a, pivot)
-    return constant(p.numpy()), low, up
+    lower = graph.pad(_lower(low, k=-1), [*none, (0, 0), (0, right)])
+    return order, pivots, lower + graph.pad(up, [*none, (0, below), (0, 0)])
 
 
 # QR -----------------------------------------------------------------------------------
@@ -217,7 +208,7 @@ def _reflection(turn: tuple[Array, Array], a: Array) -> Array:
 
 def _orthonormal_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     m = -(transposed(dy) @ y)
-    both = _lower(m) + transposed(_lower(m, -1))
+    both = _lower(m) + transposed(_lower(m, k=-1))
     return ((dy + y @ both) @ transposed(inverse(_upper(transposed(y) @ a))),)
 
 
@@ -232,50 +223,28 @@ orthonormal = primitive("factors.orthonormal", _orthonormal, _orthonormal_rule)
 ERROR["factors.orthonormal"] = _orthonormal_error
 
 
-def _qr(a: Node, mode: str = "reduced") -> tuple[Node, Node]:
-    k = min(a.shape[-2:])
-    q = orthonormal(a[..., :k])
-    r = _upper(transposed(q) @ a)
-    return (a[..., :0] if mode == "r" else q), r
+def qr(a: Node) -> tuple[Node, Node]:
+    """Q of as many columns as A or as few as it has rows, and R."""
+    q = orthonormal(a[..., : min(a.shape[-2:])])
+    return q, _upper(transposed(q) @ a)
 
 
-def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, ...]:
-    """The solution of full rank, of least squares or of least norm, and residuals."""
-    x, (rows, columns) = _pseudoinverse(a) @ b, a.shape[-2:]
-    off = x[..., :0, 0]
-    if rows > columns and driver not in (None, "gelsy"):  # which tells none
-        off = graph.sum((a @ x - b) ** 2.0, axis=-2)
-    rank = torch.full(a.shape[:-2], min(rows, columns))
-    return x, off, rank, torch.zeros(0, dtype=torch.float64)
-
-
-def _pseudoinverse(a: Node) -> Node:
+def pseudoinverse(a: Node) -> Node:
     """Of a matrix of full rank."""
     if a.shape[-2] < a.shape[-1]:
-        return transposed(_pseudoinverse(transposed(a)))
-    q, r = _qr(a)
+        return transposed(pseudoinverse(transposed(a)))
+    q, r = qr(a)
     return inverse(r) @ transposed(q)
 
 
-def _reflected(a: Node, tau: Node) -> Node:
+def reflected(a: Node, tau: Node) -> Node:
     """The square matrix that Householder's vectors below a diagonal stand for."""
-    unit = constant(np.eye(a.shape[-2], a.shape[-1]))
-    vectors = _lower(a, -1) + unit
+    vectors = _lower(a, k=-1) + constant(np.eye(a.shape[-2], a.shape[-1]))
     q = constant(np.eye(a.shape[-2]))
     for i in reversed(range(tau.shape[-1])):
         v = vectors[..., i : i + 1]
-        q = q - graph.reshape(tau[..., i], (*tau.shape[:-1], 1, 1)) * v @ (
-            transposed(v) @ q
-        )
+        q = q - tau[..., i, None, None] * v @ (transposed(v) @ q)
     return q
-
-
-def _ormqr(
-    a: Node, tau: Node, other: Node, left: bool = True, transpose: bool = False
-) -> Node:
-    q = _reflected(a, tau)
-    q = transposed(q) if transpose else q
-    return q @ other if left else other @ q
 
 
 # Eigenvalues and singular values ------------------------------------------------------
@@ -303,7 +272,7 @@ def _eigen(a: Array, like: Array | None = None) -> tuple[Array, Array]:
     return np.where(fine[..., 0], w, np.nan), np.where(fine, v, np.nan)
 
 
-def _vectors(a: Node) -> Node:
+def vectors(a: Node) -> Node:
     """All eigenvectors; their signs stay, whatever moves the matrix a little."""
     like, bit = _eigen(a.value)[1].astype(np.float64), TURNED.get()
     if bit is not None:
@@ -312,7 +281,7 @@ def _vectors(a: Node) -> Node:
 
 
 def _values_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    v = _vectors(a)
+    v = vectors(a)
     return ((v * graph.reshape(dy, (*dy.shape[:-1], 1, dy.shape[-1]))) @ transposed(v),)
 
 
@@ -384,73 +353,28 @@ ERROR["factors.returned"] = _returned_error
 ERROR["factors.to_invert"] = lambda at: at.e[0]
 
 
-def _eigh(a: Node, uplo: str = "L", compute_v: bool = True) -> tuple[Any, ...]:
-    a = perturbed(transposed(a) if uplo == "U" else a)
-    return eigenvalues(a), _vectors(a) if compute_v else None
+def eigh(a: Node, upper: bool = False, vectors_too: bool = True) -> tuple[Node, Any]:
+    """Eigenvalues and vectors of the symmetric matrix that has this triangle."""
+    a = perturbed(transposed(a) if upper else a)
+    return eigenvalues(a), vectors(a) if vectors_too else None
 
 
-def _svd(
-    a: Node, full_matrices: bool = False, compute_uv: bool = True, **_: Any
-) -> tuple[Any, ...]:
+def svd(a: Node, vectors_too: bool = True) -> tuple[Any, Node, Any]:
+    """U, singular values, V^T; of vectors as many as there are values."""
     rows, columns = a.shape[-2:]
-    if full_matrices and compute_uv and rows != columns:
-        raise Untraceable("aten.linalg_svd", FREE, "factorisation")
     a = perturbed(a)
     if rows < columns:
-        u, w, vh = _svd(transposed(a), compute_uv=compute_uv)
-        return (transposed(vh), w, transposed(u)) if compute_uv else (u, w, vh)
+        u, w, vh = svd(transposed(a), vectors_too)
+        return (transposed(vh), w, transposed(u)) if vectors_too else (u, w, vh)
     if rows > columns:
-        q, r = _qr(a)
-        u, w, vh = _svd(r, compute_uv=compute_uv)
-        return q @ u if compute_uv else u, w, vh
-
-    def laid(m: torch.Tensor) -> torch.Tensor:
-        upper = torch.nn.functional.pad(m, (rows, 0, 0, rows))
-        return upper + upper.mT
-
-    both = moved(laid, a)
+        q, r = qr(a)
+        u, w, vh = svd(r, vectors_too)
+        return q @ u if vectors_too else u, w, vh
+    corner = graph.pad(a, [*[(0, 0)] * (a.ndim - 2), (0, rows), (rows, 0)])
+    both = corner + transposed(corner)
     w = graph.flip(eigenvalues(both), axis=-1)[..., :rows]
-    if not compute_uv:
+    if not vectors_too:
         return None, w, None
-    v = graph.flip(_vectors(both), axis=-1)[..., :rows]
+    v = graph.flip(vectors(both), axis=-1)[..., :rows]
     v = v * constant(np.sqrt(np.longdouble(2)))
     return v[..., :rows, :], w, transposed(v[..., rows:, :])
-
-
-def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Node:
-    """The pseudoinverse; singular values within the tolerance count as 0."""
-    if hermitian:
-        why = "reads one triangle, and has a gradient by both"
-        raise Untraceable("aten.linalg_pinv", why, "factorisation")
-    a = to_invert(perturbed(a))
-    _, held, _ = _svd(a, compute_uv=False)
-    widths = [0.0 if t is None else as_float(t).value[..., None] for t in (atol, rtol)]
-    if rtol is None and not np.any(widths[0]):
-        widths[1] = max(a.shape[-2:]) * np.finfo(np.float64).eps
-    kept = held.value > np.maximum(widths[0], widths[1] * held.value[..., :1])
-    if kept.all():
-        return _pseudoinverse(a)
-    u, w, vh = (_svd(a)[i] for i in range(3))
-    rank = int(kept.sum(axis=-1).max())
-    kept, w = kept[..., :rank], w[..., :rank]
-    weights = graph.where(kept, 1.0 / graph.where(kept, w, 1.0), 0.0)
-    weights = graph.reshape(weights, (*w.shape[:-1], 1, rank))
-    return transposed(vh[..., :rank, :]) * weights @ transposed(u[..., :rank])
-
-
-ON_FLOATS: dict[str, Rule] = {
-    "cholesky": _factor,
-    "linalg_cholesky_ex": lambda a, *, upper=False, **_: (
-        _factor(a, upper),
-        no_info(a),
-    ),
-    "linalg_lu_factor_ex": _lu_factor_ex,
-    "linalg_lu": _linalg_lu,
-    "linalg_qr": _qr,
-    "linalg_lstsq": _lstsq,
-    "linalg_pinv": _pinv,
-    "linalg_householder_product": lambda a, tau: _reflected(a, tau)[..., : a.shape[-1]],
-    "ormqr": _ormqr,
-    "_linalg_eigh": _eigh,
-    "_linalg_svd": _svd,
-}
