@@ -14,9 +14,9 @@ DTYPE = "float32"  # the usual precision of kernels
 
 
 def setup_cache() -> Found:
-    """Measure the quick set; five processes halve the error of one."""
+    """Measure the quick set; four processes halve the error of one."""
     trials = [sized(op, middle(op), DTYPE) for op in OPS.values()]
-    return recorded(trials, processes=5, seconds=0.01)
+    return recorded(trials, processes=4, seconds=0.01)
 
 
 setup_cache.timeout = 900
