@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, keep, output, progress, say
+from gradwatch.harness.console.terminal import (
+    ending,
+    keep,
+    output,
+    progress,
+    say,
+    show_grouped,
+)
 from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.affected import affected
@@ -329,43 +335,29 @@ def _show(
     for (kind, _), line in zip(failed, reasons, strict=True):
         wrong = kind is WrongGradient
         sign, style = ("✗", "bold red") if wrong else ("not compared:", "yellow")
-        say(f"{sign} {line}", style)
+        say(f"{sign} {line.partition(';')[0]}", style)
     if rows:
-        output().print(_table(a, b, rows))
+        _show_ratios(a, b, rows)
 
 
-def _table(a: str, b: str, rows: Sequence[CompareRecord]) -> Table:
-    """Rows are phases and backends: the figures fit 80 columns, and are never cut."""
+def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
+    """Rows are phases; of a wide terminal they have the noise and the pairs, too."""
     wide = output().width >= _WIDE
-    table = Table(
-        title=f"time of {b} over that of {a}",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    table.add_column("op, size, backend", overflow="fold")
-    table.add_column("phase", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    figures = ["ratio", "95 % interval", "A µs", "B µs"]
-    figures += ["noise", "pairs"] if wide else []
-    for heading in figures:
-        table.add_column(heading, justify="right", no_wrap=True)
-    last = ""
+    groups = defaultdict[str, list[list[str]]](list)
     for row in rows:
-        colour = _COLOURS.get(row.verdict, "yellow")
-        noise = f"{row.noise_low or 0:.3f} to {row.noise_high or 0:.3f}"
-        place = f"{row.op} {row.case} {row.backend}".strip()
-        table.add_row(
-            "" if place == last else place,
+        low, high = row.noise_low or 0, row.noise_high or 0
+        cells = [
             row.phase,
-            f"[{colour}]{row.verdict}[/]",
+            f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]",
             f"{row.ratio:.3f}",
             f"{row.low:.3f} to {row.high:.3f}",
             *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
-            *((noise, str(row.pairs)) if wide else ()),
-        )
-        last = place
-    return table
+            *((f"{low:.3f} to {high:.3f}", str(row.pairs)) if wide else ()),
+        ]
+        groups[f"{row.op} {row.case} {row.dtype} {row.backend}".strip()].append(cells)
+    headings = ["", "verdict", "ratio", "95 % interval", "A µs", "B µs"]
+    headings += ["noise", "pairs"] if wide else []
+    show_grouped(f"time of {b} over that of {a}", headings, groups)
 
 
 def _at(b: str, failed: Failures) -> str:

@@ -26,6 +26,7 @@ import click
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.paths import VARIABLE
 from gradwatch.harness.workers.lifetime import with_this_process
+from gradwatch.impls.graph.hints import WRITTEN_AS
 
 
 @click.command()
@@ -51,17 +52,19 @@ def command(wanted: tuple[str, ...]) -> int:
         listed = "\n".join(f"  gradwatch init {name}" for name in there)
         raise click.UsageError(f"which of {len(there)} kernels, or several?\n{listed}")
     chosen = [subject(name, root) for name in wanted or there] or [example()]
-    for about in chosen:
-        for name, done in write(about, root):
-            click.echo(f"{done:>8}  {name}")
-    troubles = [why for about in chosen if (why := trouble(about, root))]
-    for why in troubles:
+    done = dict[str, str]()
+    for name, how in (one for about in chosen for one in write(about, root)):
+        done.setdefault(name, how)  # one kernel's files are kept for the next
+    for name, how in done.items():
+        click.echo(f"{how:>8}  {name}")
+    troubles = {about.name: trouble(about, root) for about in chosen}
+    for why in filter(None, troubles.values()):
         click.echo(f"✗ {why}", err=True)
-    if troubles:
+    names = ",".join(name for name, why in troubles.items() if not why)
+    if not names:
         return 1
-    names = [about.name for about in chosen]
-    click.echo(f"\n$ gradwatch agree --op {','.join(names)}")
-    return _first_verdict(",".join(names), root)
+    click.echo(f"\n$ gradwatch agree --op {names}")
+    return _first_verdict(names, root) or int(any(troubles.values()))
 
 
 def _root(folder: Path) -> Path:
@@ -299,6 +302,21 @@ class _Renamed(ast.NodeTransformer):
             return ast.Attribute(ast.Name("xp", ast.Load()), node.id, node.ctx)
         return node
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """What xp has not: softplus(x) is what its hint writes in terms of x."""
+        self.generic_visit(node)
+        written = WRITTEN_AS.get(ast.unparse(node.func).removeprefix("xp."), "")
+        if node.keywords or len(node.args) != 1 or not written:
+            return node
+        given = ast.unparse(node.args[0])
+        with contextlib.suppress(SyntaxError):
+            found = ast.parse(re.sub(r"\bx\b", f"({given})", written), mode="eval").body
+            names = {
+                n.id for n in ast.walk(ast.parse(written)) if isinstance(n, ast.Name)
+            }
+            return found if names <= {"xp", "x"} else node
+        return node
+
     def visit_keyword(self, node: ast.keyword) -> ast.AST:
         """PyTorch's names of arguments."""
         names = {"dim": "axis", "keepdim": "keepdims"}
@@ -321,7 +339,8 @@ def trouble(about: Subject, root: Path) -> str:
         lines = [f.lineno for f in frames if Path(f.filename) == page]
         place = f"{page.relative_to(root)}:{lines[-1] if lines else 1}"
         lack = " ".join(str(error).split())
-        return f"{place}: {lack}; write there what {about.name} computes, with xp"
+        what = "" if "write" in lack else f"; write there what {about.name} computes"
+        return f"{place}: {lack}{what}"
     return ""
 
 

@@ -48,13 +48,6 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     ROOT / "nightly",
     "nightly",
 )
-@click.option(
-    "--previous",
-    metavar="F",
-    type=click.Path(dir_okay=False, path_type=Path),
-    show_default="nightly.json in the output folder",
-    help="The previous document: problems that are not in it are new.",
-)
 @options.op
 @options.backend
 @options.several("part", lambda: PARTS, f"Only this part: {', '.join(PARTS)}.")
@@ -64,7 +57,6 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @options.jobs
 def command(
     folder: Path,
-    previous: Path | None,
     backends: tuple[str, ...],
     parts: tuple[str, ...],
     fresh: bool,
@@ -88,7 +80,7 @@ def command(
     given["backends"] = options.framework_backends(backends)
     try:
         with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
-            before, notes = problems_of(previous or folder / "nightly.json")
+            before, notes = problems_of(folder / "nightly.json")
             for note in notes:
                 say(note)
             night = Night(folder, fresh=fresh, **given)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import click
 import msgspec
 from msgspec import Struct, structs
-from rich.markup import escape
-from rich.table import Table
 
 from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.agreement.suite import (
@@ -20,7 +19,13 @@ from gradwatch.harness.agreement.suite import (
     judge_trial,
 )
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, keep, output, progress, say
+from gradwatch.harness.console.terminal import (
+    ending,
+    keep,
+    progress,
+    say,
+    show_grouped,
+)
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents as recording
@@ -96,11 +101,11 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     summary = TimeSummary(timed=len(rows), untimed=untimed)
     if rows or json_file:
         keep(TIME, recording.document(rows, summary), json_file, _combined)
+    for op, why in measured.failed.items():
+        say(f"not judged: {op}: {why}", "red")
     if json_file != "-":
         absent = {*measured.absent, *passed.values()}
         _show(rows, untimed, measured.wrong, absent)
-    for op, why in measured.failed.items():
-        say(f"not judged: {op}: {why}", "red")
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed and not measured.wrong else 1
@@ -269,14 +274,14 @@ def _show(
 ) -> None:
     """A table for each op and size, and at the end what was found and not timed."""
     for device in sorted({row.device for row in rows}):
-        output().print(_table([r for r in rows if r.device == device]))
+        _show_times([r for r in rows if r.device == device])
     left_out, unfit = (*absent, "unsupported"), dict[tuple[str, str], list[str]]()
     for what, why in untimed.items():
         if not why.startswith(left_out):  # one line an op and backend
             unfit.setdefault((what.split()[0], what.split()[-1]), []).append(why)
     for place, whys in unfit.items():
         sign = ("✗", "red") if place in wrong else ("not timed:", "yellow")
-        say(f"{sign[0]} {' on '.join(place)}: {whys[0]}", sign[1])
+        say(f"{sign[0]} {' on '.join(place)}: {whys[0].partition(';')[0]}", sign[1])
     names, fastest = _fastest(rows)
     found = f"{len({row.backend for row in rows})} backends timed"
     found += f", {len(unfit)} not" if unfit else ""
@@ -315,41 +320,29 @@ def _fastest(rows: Sequence[TimeRecord]) -> tuple[list[str], str]:
     return names, f"{names[0]} is fastest in {share}" if names[1:] else ""
 
 
-def _table(rows: Sequence[TimeRecord]) -> Table:
-    """Rows are backends, the fastest first; its time, and of others the multiple."""
-    title = f"median times, {rows[0].device}, {rows[0].threads} thread"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("op, size, backend", overflow="fold")
-    for phase in PHASES:
-        for heading in (f"{phase} µs", ""):
-            table.add_column(heading, justify="right", no_wrap=True)
-    groups: dict[tuple[str, str, str], dict[str, dict[str, TimeRecord]]] = {}
+def _show_times(rows: Sequence[TimeRecord]) -> None:
+    """Of each op and size the backends, the fastest first; of others the multiple."""
+    found = defaultdict[str, dict[str, dict[Phase, float]]](dict)
     for row in rows:
-        group = groups.setdefault((row.op, row.case, row.dtype), {})
-        group.setdefault(row.backend, {})[row.phase] = row
-    for (op, case, dtype), backends in groups.items():
-        table.add_row(f"[bold]{escape(f'{op} {case} {dtype}')}[/]")
-        least = {
-            phase: min(b[phase].seconds for b in backends.values() if phase in b)
-            for phase in PHASES
-            if any(phase in b for b in backends.values())
-        }
-
-        total = {n: sum(r.seconds for r in b.values()) for n, b in backends.items()}
-        for name in sorted(backends, key=total.__getitem__):
-            cells = [
-                cell
-                for phase in PHASES
-                for cell in _cells(backends[name].get(phase), least)
-            ]
-            table.add_row(f"  {escape(name)}", *cells)
-    return table
+        about = found[f"{row.op} {row.case} {row.dtype}"]
+        about.setdefault(row.backend, {})[row.phase] = row.seconds
+    groups = dict[str, list[list[str]]]()
+    for name, backends in found.items():
+        in_order = sorted(backends, key=lambda b: sum(backends[b].values()))
+        several = [dict.fromkeys(PHASES, 0.0) | backends[b] for b in in_order]
+        columns = [_cells([times[phase] for times in several]) for phase in PHASES]
+        groups[name] = [
+            [b, *chain(*c)] for b, *c in zip(in_order, *columns, strict=True)
+        ]
+    threads = rows[0].threads
+    title = f"median times, {rows[0].device}, {threads} thread{'s'[: threads != 1]}"
+    show_grouped(title, ["", *chain(*((f"{p} µs", "") for p in PHASES))], groups)
 
 
-def _cells(row: TimeRecord | None, least: Mapping[Phase, float]) -> list[str]:
-    if row is None:
-        return ["", ""]
-    shown = f"{row.seconds * 1e6:,.{'3g' if row.seconds < 1e-3 else '0f'}}"
-    times = row.seconds / least[row.phase]
-    beside = "[green]fastest[/]" if times == 1 else f"{times:.3g}x"
-    return [shown, beside]
+def _cells(seconds: Sequence[float]) -> Iterator[tuple[str, str]]:
+    """Each time, and how many times the least it is; 0 where there is none."""
+    least = min(filter(None, seconds), default=0.0)
+    for one in seconds:
+        shown = f"{one * 1e6:,.{'3g' if one < 1e-3 else '0f'}}" if one else ""
+        times = f"{one / least:.3g}x" if one else ""
+        yield shown, "[green]fastest[/]" if one == least else times

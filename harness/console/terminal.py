@@ -7,9 +7,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from rich.console import Console
+from rich.text import Text
 
 from gradwatch.harness.console.streams import ANEW, nowhere, ticking
 from gradwatch.harness.project import documents, latest
@@ -23,16 +25,12 @@ def output() -> Console:
     return _Console(width=wide, highlight=False)
 
 
-def errors() -> Console:
-    """Standard error, for everything that is not a result."""
-    return _Console(stderr=True, highlight=False)
-
-
 def say(line: str, style: str = "") -> None:
     """Print a line on standard error as it is, however wide the terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(ANEW)  # in place of how far the work is
-    errors().print(line, style=style, markup=False, soft_wrap=True)
+    console = _Console(stderr=True, highlight=False)
+    console.print(line, style=style, markup=False, soft_wrap=True)
 
 
 def keep(
@@ -56,6 +54,30 @@ def ending(found: str, style: str, *, absent: str = "", next_step: str = "") -> 
         console.print(f"not run: {absent}", style="yellow", markup=False)
     if next_step:
         console.print(f"next: {next_step}", style="dim", markup=False)
+
+
+def show_grouped(
+    title: str,
+    headings: Sequence[str],
+    groups: Mapping[str, Sequence[Sequence[str]]],
+) -> None:
+    """Print a table whose cells are never cut: each group has a line for its name.
+
+    The first column is at the left, the others are at the right; cells are markup.
+    """
+    rows = [headings, *chain.from_iterable(groups.values())]
+    cells = [[Text.from_markup(cell) for cell in row] for row in rows]
+    for place, column in enumerate(zip(*cells, strict=True)):
+        width = max(cell.cell_len for cell in column)
+        for cell in column:
+            cell.align("right" if place else "left", width)
+    console, lines = output(), map(Text("  ").join, cells)
+    console.print(title, style="italic", markup=False, soft_wrap=True)
+    console.print(" ", next(lines), style="italic", soft_wrap=True)
+    for name, several in groups.items():
+        console.print(name, style="bold", markup=False, soft_wrap=True)
+        for line in islice(lines, len(several)):
+            console.print(" ", line, soft_wrap=True)
 
 
 class _Console(Console):

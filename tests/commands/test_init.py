@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from gradwatch import judge
 from gradwatch.harness.commands import init as starting
@@ -156,6 +157,48 @@ def centred(x, weight, eps=1e-5):
     assert starting.trouble(about, root) == ""
     text = (root / "gradwatch_ops" / "centred.py").read_text()
     assert "torch" not in text.partition("def formula")[2].partition("@op")[0]
+
+
+@pytest.mark.parametrize(
+    "call", ["softplus(x)", "gelu(2 * x)", "relu(x - 1)", "neg(x)"]
+)
+def test_what_the_formula_s_language_lacks_is_written_in_its_terms(theirs, call):
+    root, module = theirs
+    source = f"import torch\n\ndef fused(x):\n    return x * torch.{call}\n"
+    (root / "src" / f"{module}.py").write_text(source)
+    about = starting.subject(f"{module}:fused", root)
+    dict(starting.write(about, root))
+    assert starting.trouble(about, root) == ""
+
+
+@pytest.mark.parametrize("call", ["gelu(x, 'tanh')", "conv2d(x)", "cat(x)"])
+def test_what_a_hint_does_not_say_in_terms_of_its_one_argument_stays(theirs, call):
+    root, module = theirs
+    source = f"import torch\n\ndef fused(x):\n    return torch.{call}\n"
+    (root / "src" / f"{module}.py").write_text(source)
+    formula = starting.subject(f"{module}:fused", root).formula
+    assert f"xp.{call}" in formula
+
+
+def test_of_several_kernels_each_file_is_listed_once_and_what_runs_is_judged(
+    theirs, monkeypatch
+):
+    root, module = theirs
+    file = root / "src" / f"{module}.py"
+    file.write_text(f"{KERNEL}\ndef odd(x):\n    return torch.no_such_name(x)\n")
+    (root / "pyproject.toml").touch()
+    monkeypatch.chdir(root)
+    judged = []
+    monkeypatch.setattr(
+        starting, "_first_verdict", lambda op, _: judged.append(op) or 0
+    )
+    named = [f"{module}:{name}" for name in ("scaled", "odd")]
+    done = CliRunner().invoke(starting.command, named, standalone_mode=False)
+    listed = [line.split() for line in done.stdout.splitlines() if "  " in line]
+    assert len(listed) == len({name for *_, name in listed}) == 10
+    assert not any(how == "kept" for how, *_ in listed)
+    assert judged == ["scaled"]
+    assert done.return_value == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import threading
 import time
 
 from gradwatch.harness.console import streams
-from gradwatch.harness.console.terminal import progress, say
+from gradwatch.harness.console.terminal import progress, say, show_grouped
 
 
 def test_where_there_is_no_terminal_lines_say_how_far_the_work_is(capsys, monkeypatch):
@@ -90,3 +90,21 @@ def test_what_is_left_takes_no_longer_than_to_the_limit(capsys, monkeypatch):
     rest = {int(n) for n in re.findall(r"(\d+) s left", capsys.readouterr().err)}
     assert rest
     assert max(rest) <= 20
+
+
+def test_no_cell_of_a_table_is_cut_and_the_name_of_a_group_is_one_line(
+    capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "20")
+    name = "scaled_dot_product_attention [1] float32"
+    rows = [["forward", "[red]slower[/]", "123.457"], ["backward", "faster", "0.5"]]
+    show_grouped("of [b]", ["", "verdict", "ratio"], {name: rows, "dot": rows[:1]})
+    assert capsys.readouterr().out.splitlines() == [
+        "of [b]",
+        "            verdict    ratio",
+        name,
+        "  forward    slower  123.457",
+        "  backward   faster      0.5",
+        "dot",
+        "  forward    slower  123.457",
+    ]

@@ -197,26 +197,6 @@ def test_what_was_not_timed_is_listed_with_its_reason(results: Path) -> None:
     assert "of another op" not in text
 
 
-def test_the_judge_on_trial_is_shown(results: Path) -> None:
-    shares = {"judge": 1.0, "allclose": 0.625}
-    summary = {
-        "detection": [
-            {"dtype": "float64", "effect": "over 1", "runs": 8, "caught": shares}
-        ],
-        "false_alarms": [{"dtype": "float64", "tensors": 9, "accused": {"judge": 0}}],
-        "requirements": [
-            {"required": "no false alarm", "found": "0 of 9", "met": True}
-        ],
-    }
-    planted = {"record": "planted", "op": "add", "mistake": "sign", "dtype": "float64"}
-    planted |= {"runs": 8, "silent": 0, "counted": 8}
-    file = results / "latest" / "selftest.json"
-    invented.write_document(file, [planted], environment(1), **summary)
-    text = said(written(results))
-    assert "✓ no false alarm: 0 of 9" in text
-    assert "float64over 18100.0 %62.5 %" in text
-
-
 def test_a_known_defect_is_marked_as_known(results: Path) -> None:
     defect = agree_record(
         "add", "oneflow_custom", verdict="crash", expected_verdict="crash"

@@ -47,20 +47,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(machine, "op_names", lambda: ("add",))
 
 
-def _selftest(folder: Path) -> Path:
-    shares = {"gradwatch": 1.0, "allclose": 0.4}
-    file = folder / "latest" / "selftest.json"
-    invented.write_document(
-        file,
-        [],
-        invented.environment(1),
-        detection=[{"dtype": "float64", "effect": "1", "runs": 9, "caught": shares}],
-        false_alarms=[{"dtype": "float64", "tensors": 9, "accused": shares}],
-        requirements=[{"required": "all", "found": "9 of 9", "met": True}],
-    )
-    return file
-
-
 def _agree(folder: Path) -> Path:
     file = folder / "latest" / "agree.json"
     names = ("numpy_graph", "numpy_manual")
@@ -97,9 +83,7 @@ def _benchmarks(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "made", [_agree, _time, _selftest, _finding, _history, _benchmarks]
-)
+@pytest.mark.parametrize("made", [_agree, _time, _finding, _history, _benchmarks])
 def test_no_single_field_of_a_file_ends_the_site(tmp_path, quick, made):
     results = tmp_path / "results"
     file = made(results)

@@ -73,7 +73,6 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
             {(r.framework, r.framework_version) for r in here.of_all_orders()}
         ),
         "checked": [r for s in here.sources if s.kind == "check" for r in s.records],
-        "trial": _trial(here),
     }
 
 
@@ -160,14 +159,3 @@ def _ranks(keys: Mapping[str, Any]) -> dict[str, int]:
     """The place of each op, the largest key first."""
     ordered = sorted(keys, key=keys.__getitem__, reverse=True)
     return {op: place for place, op in enumerate(ordered)}
-
-
-def _trial(here: MachineResults) -> dict[str, Any] | None:
-    """The summary of the newest `gradwatch selftest`, and the judges in it."""
-    source = here.newest("selftest")
-    if source is None or not source.summary.detection:
-        return None
-    caught = [r.caught for r in source.summary.detection]
-    accused = [r.accused for r in source.summary.false_alarms]
-    judges = dict.fromkeys(judge for shares in (*caught, *accused) for judge in shares)
-    return {"summary": source.summary, "judges": list(judges)}
