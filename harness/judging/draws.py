@@ -70,6 +70,9 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
+    With errors `beside` these, of what they are more alone; with `again`, products of
+    matrices are computed again for each use.
+
     Attributes:
         own: What each node's own rounding adds, in E.
         open: Contested elements of each choice.
@@ -84,17 +87,20 @@ class Draws:
         errors: Errors,
         order: Sequence[Node],
         *,
-        seen: bool = False,
+        beside: Errors | None = None,
         again: bool = False,
     ) -> None:
-        self.errors, self.order, self.seen = errors, order, seen
+        self.errors, self.order, self.seen = errors, order, beside is not None
         self.own = local_errors(errors, order)
+        known = local_errors(beside, order) if beside is not None else {}
         self.open: Mapping[Node, Mask] = {}
         self.shares: Mapping[Node, Array] = {}
         self._widths = {
-            node: (2 * UNIT * errors.reach) * own
+            node: (2 * UNIT * errors.reach) * (own - less if less is not None else own)
             for node, own in self.own.items()
+            for less in [known.get(node)]
             if own is not None and node.value.dtype.kind == "f"
+            if less is None or (own != less).any()
         }
         self._choices = frozenset(filter(contested.is_choice, order))
         self.hot = any(map(self._near_the_end, order))

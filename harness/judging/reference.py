@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import (
-    LOSSES,
     in_full,
+    losses,
     reordered,
 )
 from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
@@ -235,14 +235,16 @@ class Reference:
         convention: str = "first",
         arithmetic: Arithmetic | None = None,
         *,
-        careless: bool = False,
+        careless: str = "",
     ) -> Mapping[str, Truth]:
-        """The tensors with radii of the bound; `careless` as `imprecise` has it.
+        """The tensors with radii of the bound.
 
-        A careless radius is of what came out finite, however near the end of the range.
+        Those of a `careless` algorithm that adds one by one in that precision, as
+        `imprecise` has it, are of what came out finite, however near the end of the
+        range.
         """
         arithmetic = arithmetic or self.arithmetics[-1]
-        errors = self._errors(convention, arithmetic, "elements" if careless else "")
+        errors = self._errors(convention, arithmetic, careless)
         known = {} if careless else risks(self._orders[convention], errors)
         return {
             name: self._truth(name, node, errors, known.get(node), careless)
@@ -255,14 +257,18 @@ class Reference:
         convention: str = "first",
         arithmetic: Arithmetic | None = None,
         *,
-        careless: bool = False,
+        careless: str = "",
         again: bool = False,
     ) -> Mapping[str, NDArray[np.float64]]:
-        """Radii of the spread, infinite where it may not accuse; see `spread`."""
+        """Radii of the spread, infinite where it may not accuse; see `spread`.
+
+        Of a `careless` algorithm of what it loses alone.
+        """
         arithmetic = arithmetic or self.arithmetics[-1]
         nodes, order = self.graphs[convention], self._orders[convention]
-        errors = self._errors(convention, arithmetic, "elements" if careless else "")
-        drawn = spread(nodes, order, errors, seen=careless, again=again)
+        errors = self._errors(convention, arithmetic, careless)
+        beside = self._errors(convention, arithmetic) if careless else None
+        drawn = spread(nodes, order, errors, beside=beside, again=again)
         return {
             name: self._as_stored(nodes[name], radius, arithmetic)
             for name, radius in drawn.items()
@@ -270,24 +276,29 @@ class Reference:
 
     @_kept
     def wholes(
-        self, convention: str, arithmetic: Arithmetic, *, careless: bool = False
+        self, convention: str, arithmetic: Arithmetic, *, careless: str = ""
     ) -> Mapping[str, Whole]:
         """What roundings do to tensors as a whole; see `whole`."""
-        errors = self._errors(convention, arithmetic, "whole" if careless else "")
+        errors = self._errors(convention, arithmetic, careless, full=bool(careless))
         order, nodes = self._orders[convention], self.graphs[convention]
         found = self._peaks(convention, arithmetic.step)
-        return whole(nodes, order, errors, found, seen=careless)
+        return whole(nodes, order, errors, found, again=bool(careless))
 
     @_kept
     def _errors(
-        self, convention: str, arithmetic: Arithmetic, careless: str = ""
+        self,
+        convention: str,
+        arithmetic: Arithmetic,
+        careless: str = "",
+        *,
+        full: bool = False,
     ) -> Errors:
-        """Running errors; `careless` of elements or of a whole, "" of none of them."""
+        """Running errors; with losses in `full` where draws are of honest size."""
         order, table = self._orders[convention], None
         if careless:
             found = self._peaks(convention, arithmetic.step)
-            table = reordered(LOSSES, found)
-            table = in_full(table) if careless == "whole" else table
+            table = reordered(losses(PRECISIONS[careless]), found)
+            table = in_full(table) if full else table
         return running_errors(order, arithmetic, self.limit, table)
 
     @_kept
@@ -327,7 +338,7 @@ class Reference:
         node: graph.Node,
         errors: Errors,
         risk: Risk | None,
-        careless: bool,
+        careless: str,
     ) -> Truth:
         arithmetic = errors.arithmetic
         if node.value.dtype.kind != "f":

@@ -54,19 +54,19 @@ def spread(
     order: Sequence[Node],
     errors: Errors,
     *,
-    seen: bool = False,
+    beside: Errors | None = None,
     again: bool = False,
 ) -> dict[str, Error]:
     """The radius of each tensor that perturbed evaluations find.
 
     Infinite where the spread may not accuse: where the first-order picture fails, or
-    overflow cannot be ruled out. It costs
-    2 * (PAIRS + 1) evaluations, and 2 * PILOTS of what choices depend on, and is the
-    same every time. Where losses are `seen`, as in `imprecision`, no draw is near zero;
-    `again` rounds a product of matrices again for each use.
+    overflow cannot be ruled out. It costs 2 * (PAIRS + 1) evaluations, and 2 * PILOTS
+    of what choices depend on, and is the same every time. With errors `beside` these it
+    is the radius of what these are more, as of what `imprecision` has seen to be lost:
+    no draw of it is near zero. `again` rounds a product of matrices for each use.
     """
-    draws = Draws(errors, order, seen=seen, again=seen or again)
-    size = DRAWN if seen else 1.0
+    draws = Draws(errors, order, beside=beside, again=again)
+    size = DRAWN if beside is not None else 1.0
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order)

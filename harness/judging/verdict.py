@@ -21,11 +21,12 @@ from gradwatch.harness.judging.comparison import (
     judge_indices,
     judge_numbers,
     judge_whole,
+    share_of_silent,
 )
 from gradwatch.harness.judging.excuses import ties
 from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
-from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, plain
+from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.errors import everywhere
 from gradwatch.harness.judging.rounding.thresholds import MOST
@@ -42,7 +43,7 @@ KEPT = 1 << 14
 NONE = "None where a gradient is due"
 BETTER = ("agree", "convention", "vacuous")
 OVERFLOWED = "intermediate values so large may overflow in another order of operations"
-NO_EXCUSE = "{}; a careless algorithm may lose so much that zeros would pass as well"
+NO_EXCUSE = "{}; a careless algorithm may lose so much that nothing is told"
 LOSS = (
     "the worst case of an honest algorithm, such as a sum of equal terms added up one "
     "by one in {}, a product that is computed twice or one that underflows on the way, "
@@ -212,65 +213,57 @@ class _Tensor:
         whole = self._whole(self.right.arithmetics[-1])
         if whole is None or whole.worst(got)[0] <= whole.limit:
             return False
-        excuse = self._whole(plain(PRECISIONS[self.right.dtype]), careless=True)
+        own = self.right.arithmetics[-1]
+        excuse = self._whole(own, careless=self.right.dtype)
         return excuse is not None and excuse.worst(got)[0] > EXCUSED
 
-    def _whole(self, arithmetic: Arithmetic, *, careless: bool = False) -> Whole | None:
+    def _whole(self, arithmetic: Arithmetic, *, careless: str = "") -> Whole | None:
         wholes = self.right.wholes(self.convention, arithmetic, careless=careless)
         return wholes.get(self.tensor)
 
-    def explained(self, arithmetic: Arithmetic) -> bool:
-        """Whether a careless algorithm may be off that far, wherever it is off."""
-        wrong, explained = self._explained(arithmetic)
-        return not (wrong & ~explained).any()
+    def explained(self, sums: str) -> tuple[bool, bool]:
+        """Whether a careless algorithm may be off as far, and that tells something.
 
-    def excuses_anything(self, arithmetic: Arithmetic) -> bool:
-        """Whether zeros, the other sign or neighbours would pass as well.
-
-        Where a partial product underflows, zero is what an honest order gives; and
-        neighbours that are right without an excuse are no others.
-        """
-        value = self.right.graphs[self.convention][self.tensor].value
-        gone = self.right.underflows(self.convention, self.tensor)
-        neighbours = np.roll(value, 1)
-        for other in (np.zeros_like(value), -value, neighbours):
-            wrong, explained = replace(self, got=other)._explained(arithmetic)
-            wrong &= ~gone
-            tried = wrong if other is neighbours else (value != 0) & ~gone
-            if tried.any() and not (wrong & ~explained).any():
-                return True
-        return False
-
-    def _explained(self, arithmetic: Arithmetic) -> tuple[Mask, Mask]:
-        """Elements that are off, and those that a careless algorithm explains.
-
-        Infinities and nan are `overflowed`'s. What has no finite radius explains
-        nothing; where the careless algorithm has none, the careful one in that
-        arithmetic may that computes a product again for each use. Underflow never turns
-        a sign where all terms have the same. A number that is far below a unit in the
-        last place of what may be lost has lost nothing: zero would have come.
+        It adds one by one, in that precision. It explains what it has been seen to lose
+        on these very inputs, beside what is rounding, and a product of matrices that is
+        computed again for each use; infinities and nan are `overflowed`'s. Underflow
+        never turns a sign where all terms have the same. A number that is far below a
+        unit in the last place of what may be lost has lost nothing: zero would have
+        come.
         """
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
-        excuse, _ = self._radius(arithmetic, careless=True)
-        if not np.isfinite(excuse).all():
-            careful, _ = self._radius(arithmetic, again=True)
-            excuse = np.where(np.isfinite(excuse), excuse, careful)
-        value = self.right.graphs[self.convention][self.tensor].value
+        again, by_spread = self._radius(own, again=True)
+        excuse = np.where(by_spread, np.maximum(radius, again), radius)
+        excuse = excuse + self._lost(own, sums)
+        truth = self.right.bounds(self.convention, own)[self.tensor]
+        value = truth.value
         judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
+        small = self.right.underflows(self.convention, self.tensor)
         with np.errstate(all="ignore"):
             error = np.abs(self.got - value).astype(np.float64)
             wrong = judged & ~(error <= limit * radius)
-            explained = np.isfinite(excuse) & (error <= limit * excuse)
+            explained = error <= limit * excuse
             turned = explained & wrong & (self.got * value < 0)
-            kept = np.abs(self.got) < arithmetic.sums**2 * limit * excuse
-            kept &= explained & wrong & (self.got != 0)
+            least = PRECISIONS[sums].roundoff ** 2 * limit * excuse
+            kept = explained & wrong & (self.got != 0) & (np.abs(self.got) < least)
         if turned.any() or kept.any():
-            small = self.right.underflows(self.convention, self.tensor)
             cancels = self.right.cancels(self.convention, self.tensor)
             explained &= ~(turned & small) | cancels
             explained &= ~kept | small
-        return wrong, explained
+        tells = share_of_silent(replace(truth, radius=excuse), limit) < 1
+        return not (wrong & ~explained).any(), tells
+
+    def _lost(self, own: Arithmetic, sums: str) -> NDArray[np.float64]:
+        """What a careless algorithm loses beside rounding; 0 if that is not known."""
+        careless = self.right.bounds(self.convention, own, careless=sums)[self.tensor]
+        careful = self.right.bounds(self.convention, own)[self.tensor]
+        with np.errstate(all="ignore"):
+            lost = careless.radius - careful.radius
+            if not everywhere(self._sharp(careless, own)):
+                spread = self.right.spreads(self.convention, own, careless=sums)
+                lost = np.fmin(lost, spread[self.tensor])
+        return np.where(np.isfinite(lost), lost, 0.0)
 
     def overflowed(self) -> bool:
         """Whether what is wrong is infinite or nan, and large values may explain it.
@@ -303,7 +296,7 @@ class _Tensor:
         return informative(bound, self.right.limit, arithmetic.roundoff**0.5)
 
     def _radius(
-        self, arithmetic: Arithmetic, *, careless: bool = False, again: bool = False
+        self, arithmetic: Arithmetic, *, again: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Radius of each element, and whether it is the spread's.
 
@@ -313,15 +306,13 @@ class _Tensor:
         fails only where the first-order picture fails, which it notices: there it is
         infinite, and the bound is left.
         """
-        truth = self.right.bounds(self.convention, arithmetic, careless=careless)
-        bound = truth[self.tensor]
+        bound = self.right.bounds(self.convention, arithmetic)[self.tensor]
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
-        if not careless and not everywhere(sharp):
+        if not everywhere(sharp):
             sharp |= self.right.rounded_once(self.convention, self.tensor, arithmetic)
         if everywhere(sharp):
             return bound.radius, ~sharp
-        how = {"careless": careless, "again": again}
-        spread = self.right.spreads(self.convention, arithmetic, **how)
+        spread = self.right.spreads(self.convention, arithmetic, again=again)
         closer = ~sharp & (spread[self.tensor] < bound.radius)
         return np.where(closer, spread[self.tensor], bound.radius), closer
 
@@ -377,26 +368,23 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     lost = judgement.verdict == "nonfinite"
     if lost and not asked.overflowed():
         return judgement
-    ways = [asked.right.arithmetics[-1]]
-    if ways[0].has_wide_sums:
-        ways.append(plain(PRECISIONS[asked.right.dtype]))
     if judgement.vacuous >= MOST and asked.off_as_a_whole():
         return judgement
-    for arithmetic in ways[-1:] if judgement.radius_kind in WHOLE else ways:
-        if asked.explained(arithmetic):
-            if asked.excuses_anything(arithmetic):
-                return replace(
-                    judgement,
-                    verdict="vacuous",
-                    message=NO_EXCUSE.format(judgement.message),
-                )
-            why = OVERFLOWED if lost else LOSS.format(arithmetic.name)
+    own, narrow = asked.right.arithmetics[-1], asked.right.dtype
+    ways = [own.accumulator, *([narrow] if own.has_wide_sums else [])]
+    for sums in ways[-1:] if judgement.radius_kind in WHOLE else ways:
+        explained, tells = asked.explained(sums)
+        if explained and tells:
+            why = OVERFLOWED if lost else LOSS.format(sums)
             return replace(
                 judgement,
                 verdict="imprecise",
                 message=f"{judgement.message}; {why}",
-                compute="" if lost else arithmetic.name,
+                compute="" if lost else sums if sums == narrow else own.name,
             )
+        if explained:
+            message = NO_EXCUSE.format(judgement.message)
+            return replace(judgement, verdict="vacuous", message=message)
     return judgement
 
 

@@ -118,7 +118,7 @@ def whole(
     errors: Errors,
     products: Peaks,
     *,
-    seen: bool = False,
+    again: bool = False,
 ) -> dict[str, Whole]:
     """What one rounding at each step does to the tensors of which something is known.
 
@@ -131,12 +131,9 @@ def whole(
         order: All nodes of the graph, each after its inputs.
         errors: Of each node.
         products: Largest and smallest partial products of each node.
-        seen: Draw no perturbation near zero, as for what is known to be lost.
+        again: Products of matrices are rounded again for each use.
     """
-    draws, scale = (
-        Draws(errors, order, seen=seen, again=seen),
-        1 / (UNIT * errors.limit),
-    )
+    draws, scale = Draws(errors, order, again=again), 1 / (UNIT * errors.limit)
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order, scale)
         draws.open = {n: contested.contested(n, m) for n, m in moves.items()}

@@ -86,8 +86,8 @@ def test_one_question_asked_in_two_ways_is_answered_once():
     right = reference(trial(op, case, REGIMES["normal"], "float32").problem)
     narrow = right.arithmetics[-1]
     assert right.bounds("first", narrow) is right.bounds(
-        "first", arithmetic=narrow, careless=False
+        "first", arithmetic=narrow, careless=""
     )
     assert right.bounds("first", narrow) is not right.bounds(
-        "first", narrow, careless=True
+        "first", narrow, careless="float32"
     )

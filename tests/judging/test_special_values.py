@@ -181,9 +181,9 @@ def test_a_sum_may_overflow_on_the_way_to_a_result_that_does_not(
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(0, "imprecise"), (1, "nonfinite")])
 def test_an_excused_infinity_excuses_no_finite_error_beside_it(wrong, verdict):
-    """2 dy is beyond float16 in the first element, and in the second it is 2."""
-    x, dy = np.array([-1e-3, 3.0], "float16"), np.array([4e4, 1.0], "float16")
-    dx = np.array([-np.inf, 6 + wrong], "float16")
+    """2 dy is beyond float32 in the first element, and in the second it is 2."""
+    x, dy = np.array([-1e-3, 3.0], "float32"), np.array([2e38, 1.0], "float32")
+    dx = np.array([-np.inf, 6 + wrong], "float32")
     assert judge("square", [x], dy, [dx])[0].verdict == verdict
 
 

@@ -27,6 +27,8 @@ could tell them apart.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks
-from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.precisions import Precision
 from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
 from gradwatch.harness.judging.rounding.errors import (
     At,
@@ -54,24 +56,25 @@ Rule = Callable[[At], Error]
 SEEN = UNIT
 #: Multiplications of a matrix product that are done one by one: a second.
 MOST = 1 << 24
-
+#: Of these, how many are held at a time.
+TOGETHER = 1 << 20
 
 #: Products that lie between e and 1 + e in the gradient of log(1 + e).
 DEEP = 4
 _PRODUCTS = ("multiply", "divide", "negative")
 
 
-def _sum(at: At) -> Error:
+def _sum(sums: Precision, at: At) -> Error:
     node = at.node
     error = ERROR["sum"](at) + _shift_lost(at)
-    count, dtype = terms(node), at.arithmetic.accumulator
-    if count <= 1 or count * at.arithmetic.sums > 1:
+    count = terms(node)
+    if count <= 1 or count * sums.roundoff > 1:
         return error
     axes = sorted(summed_axes(node, node.inputs[0].shape))
     kept = [i for i in range(node.inputs[0].ndim) if i not in axes]
     value = node.inputs[0].value.transpose(*axes, *kept)
     rows = value.reshape(count, *value.shape[len(axes) :])
-    ends = (_losses(part, dtype).max(axis=0) for part in (rows, rows[::-1]))
+    ends = (_losses(part, sums).max(axis=0) for part in (rows, rows[::-1]))
     total = np.sum(np.abs(rows), axis=0).astype(np.float64)
     worst = SEEN * np.maximum(*ends) * total
     return np.asarray(error + worst.reshape(node.shape) / at.u)
@@ -95,47 +98,44 @@ def _is(node: Node, name: str) -> bool:
     return node.primitive is not None and node.primitive.name == name
 
 
-def _losses(rows: Array, dtype: str) -> Error:
+def _losses(rows: Array, sums: Precision) -> Error:
     """The relative loss of each partial sum along the first axis.
 
     Of the rounded terms: that they are rounded, or underflow, is no loss of the sum.
     """
     with np.errstate(all="ignore"):
-        narrow, rows = _accumulated(rows, dtype), PRECISIONS[dtype].round(rows)
+        rows = sums.round(rows)
+        narrow = _accumulated(rows, sums)
         gap = np.abs(narrow - np.cumsum(rows, axis=0))
         loss = (gap / np.cumsum(np.abs(rows), axis=0)).astype(np.float64)
     return np.where(np.isfinite(loss), loss, 0.0)
 
 
-def _accumulated(rows: Array, dtype: str) -> Array:
+def _accumulated(rows: Array, sums: Precision) -> Array:
     """Partial sums along the first axis, each rounded; NumPy lacks bfloat16."""
-    if dtype != "bfloat16":
-        return np.add.accumulate(rows.astype(dtype), axis=0)
-    round_ = PRECISIONS[dtype].round
-    sums = [round_(rows[0])]
-    for row in rows[1:]:
-        sums.append(round_(sums[-1] + round_(row)))
-    return np.stack(sums)
+    if sums.name != "bfloat16":
+        return np.add.accumulate(rows.astype(sums.name), axis=0)
+    return np.stack([*itertools.accumulate(rows, lambda a, b: sums.round(a + b))])
 
 
-def _cumulative_sum(at: At) -> Error:
+def _cumulative_sum(sums: Precision, at: At) -> Error:
     """Each partial sum has lost what those before it have."""
     node, error = at.node, ERROR["cumulative_sum"](at)
     axis = node.attributes["axis"]
     rows = np.moveaxis(node.inputs[0].value, axis, 0)
-    rows = rows[: int(1 / at.arithmetic.sums)]  # beyond n u = 1 there is no excuse
-    losses = np.maximum.accumulate(_losses(rows, at.arithmetic.accumulator), axis=0)
+    rows = rows[: int(1 / sums.roundoff)]  # beyond n u = 1 there is no excuse
+    losses = np.maximum.accumulate(_losses(rows, sums), axis=0)
     total = np.cumsum(np.abs(rows), axis=0).astype(np.float64)
     excused = np.moveaxis(error.copy(), axis, 0)
     excused[: len(rows)] += SEEN * losses * total / at.u
     return np.moveaxis(excused, 0, axis)
 
 
-def _scattered(at: At) -> Error:
+def _scattered(sums: Precision, at: At) -> Error:
     """As a sum, for each place that several values are added to."""
     node, error = at.node, ERROR["scatter_add"](at)
     counts = terms_of_scatter(node)
-    several = (counts > 1) & (counts * at.arithmetic.sums <= 1)
+    several = (counts > 1) & (counts * sums.roundoff <= 1)
     columns = np.cumsum(several) - 1
     if not several.any() or counts[several].max() * (columns[-1] + 1) > MOST:
         return error
@@ -144,7 +144,7 @@ def _scattered(at: At) -> Error:
     values, losses = node.inputs[0].value.reshape(-1), np.zeros(columns[-1] + 1)
     for order in (taken, taken[::-1]):
         table = _table(values[order], columns[places[order]])
-        ends = _losses(table, at.arithmetic.accumulator).max(axis=0)
+        ends = _losses(table, sums).max(axis=0)
         losses = np.maximum(losses, ends)
     assert node.primitive is not None
     total = np.asarray(node.primitive.compute(at.a, **node.attributes)).reshape(-1)
@@ -162,24 +162,19 @@ def _table(values: Array, columns: Array) -> Array:
     return table
 
 
-def _matmul(at: At) -> Error:
-    """Products added up one by one."""
+def _matmul(sums: Precision, at: At) -> Error:
+    """Products added up one by one; some rows at a time."""
     error, count = ERROR["matmul"](at), at.a.shape[-1]
-    dtype = at.arithmetic.accumulator
-    much = at.v.size * count > MOST
-    if much or dtype == "bfloat16" or count * at.arithmetic.sums > 1:
+    many = at.v.size * count
+    if many > MOST or count <= 1 or count * sums.roundoff > 1:
         return error
     a, b = (source.value for source in at.node.inputs)
-    loss = np.zeros(at.node.shape)
-    narrow, wide, total = np.zeros(1, dtype), np.zeros(1, a.dtype), np.zeros(1)
-    with np.errstate(all="ignore"):
-        for k in range(count):
-            term = a[..., :, k, None] * b[..., k, None, :]
-            narrow = narrow + term.astype(dtype)
-            wide, total = wide + term, total + np.abs(term)
-            gap = np.abs(narrow - wide) / total
-            loss = np.fmax(loss, np.where(np.isfinite(gap), gap, 0.0))
-    return np.asarray(error + SEEN * loss * (at.a @ at.b) / at.u)
+    losses = [
+        _losses(np.moveaxis(rows[..., None] * b[..., None, :, :], -2, 0), sums)
+        for rows in np.array_split(a, 1 + many // TOGETHER, axis=-2)
+    ]
+    worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
+    return np.asarray(error + SEEN * worst * (at.a @ at.b) / at.u)
 
 
 def _log1p(at: At) -> Error:
@@ -214,17 +209,17 @@ def _sigmoid(at: At) -> Error:
     return np.asarray(ERROR["sigmoid"](at) + 2 * at.roundoff / at.u)
 
 
-#: Rules that go before `ERROR`'s.
-LOSSES: Table = {
-    "log1p": _log1p,
-    "multiply": _saturated,
-    "sigmoid": _sigmoid,
-    "sum": _sum,
-    "sum_to": _sum,
-    "cumulative_sum": _cumulative_sum,
-    "scatter_add": _scattered,
-    "matmul": _matmul,
-}
+def losses(sums: Precision) -> Table:
+    """Rules that go before `ERROR`'s, for sums one by one in some precision."""
+    summed = {
+        "sum": _sum,
+        "sum_to": _sum,
+        "cumulative_sum": _cumulative_sum,
+        "scatter_add": _scattered,
+        "matmul": _matmul,
+    }
+    own: Table = {"log1p": _log1p, "multiply": _saturated, "sigmoid": _sigmoid}
+    return own | {n: functools.partial(rule, sums) for n, rule in summed.items()}
 
 
 def in_full(table: Table) -> Table:
