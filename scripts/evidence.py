@@ -5,7 +5,7 @@
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
 that run, and confirmed on the remaining ops with seed 1. Regimes: other cotangents and
-sizes. It takes an hour on two cores. The costs need an idle machine.
+sizes. It takes an hour on two cores.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -52,7 +50,7 @@ from scripts.studies.detection import chart_detection
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
 JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
-PARTS = ("detection", "calibration", "regimes", "large")
+PARTS = ("detection", "calibration", "regimes")
 EXTENTS = {"full": FULL, "other": OTHER}
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
@@ -66,7 +64,6 @@ def main(parts: tuple[str, ...], jobs: int) -> None:
         "detection": lambda: detected(jobs),
         "calibration": lambda: {"calibration": calibrated(jobs)},
         "regimes": lambda: {"regimes": regimes(jobs)},
-        "large": lambda: {"large": printed("judging_at_size.py")},
     }
     made: dict[str, str] = {}
     for name in parts or PARTS:
@@ -183,7 +180,7 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
     rows = []
     for name, ratios in (("chosen on", chosen), ("confirmed on", confirmed)):
         for i, wanted in enumerate(CURVES):
-            shares = [_share((ratios.wrong[i] > c).mean()) for c in constants]
+            shares = [per_cent((ratios.wrong[i] > c).mean()) for c in constants]
             what = str(wanted).partition(":")[0]
             largest = f"{ratios.largest_right:.1f}"
             rows.append([name, ratios.right.size, largest, what, *shares])
@@ -219,21 +216,8 @@ def _by_judge(runs: Sequence[Run] | Sequence[Alarm]) -> list[str]:
     return [per_cent(rejecting[j] / len(runs) if runs else None) for j in JUDGED]
 
 
-def printed(study: str) -> str:
-    """What a script of scripts/studies prints in a process of its own: a table."""
-    script = ROOT / "scripts" / "studies" / study
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
 def _shares(shares: dict[str, float]) -> list[str]:
     return [per_cent(shares.get(judge)) for judge in JUDGES]
-
-
-def _share(share: float) -> str:
-    return per_cent(float(share))
 
 
 if __name__ == "__main__":

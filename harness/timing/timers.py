@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Run = Callable[[], object]
 NANOSECOND = 1e-9
@@ -76,19 +76,6 @@ class HostTimer:
         return _reading((stop - start) * NANOSECOND / calls, before)
 
 
-class Event(Protocol):
-    """A mark in a device's queue, like CUDA's: `elapsed_time` is in milliseconds."""
-
-    def record(self) -> object:
-        """Put the mark at the end of the current stream's queue."""
-
-    def synchronize(self) -> object:
-        """Wait until the stream has come to the mark."""
-
-    def elapsed_time(self, end: Event, /) -> float:
-        """Milliseconds from this mark to `end`, both of them past."""
-
-
 @dataclass(frozen=True)
 class Busy:
     """Work for a device, which overwrites its L2 cache.
@@ -105,8 +92,8 @@ class Busy:
 class EventTimer:
     """Device time between two events around each call, with the given API.
 
-    For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)` and
-    `synchronize=cuda.synchronize`. The host queues a call while the device is `busy`,
+    For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)`, a mark in
+    the current stream's queue, and `synchronize=cuda.synchronize`. The host queues a call while the device is `busy`,
     for as long as that takes: so the figure is of the call's kernels. Without it a
     kernel of 5 us seems to take the 30 us that its launch takes the host (NVIDIA's
     nvbench keeps the device at work for the same reason). That also empties the L2
@@ -114,7 +101,7 @@ class EventTimer:
     own `wait` is not used: it would put the host between the events.
     """
 
-    event: Callable[[], Event]
+    event: Callable[[], Any]
     synchronize: Callable[[], object]
     busy: Busy | None = None
     cold: bool = True
