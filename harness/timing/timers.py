@@ -93,12 +93,12 @@ class EventTimer:
     """Device time between two events around each call, with the given API.
 
     For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)`, a mark in
-    the current stream's queue, and `synchronize=cuda.synchronize`. The host queues a call while the device is `busy`,
-    for as long as that takes: so the figure is of the call's kernels. Without it a
-    kernel of 5 us seems to take the 30 us that its launch takes the host (NVIDIA's
-    nvbench keeps the device at work for the same reason). That also empties the L2
-    cache; if not `cold`, the same call comes once more before the first event. A run's
-    own `wait` is not used: it would put the host between the events.
+    the current stream's queue, and `synchronize=cuda.synchronize`. The host queues a
+    call while the device is `busy`, for as long as that takes: so the figure is of the
+    call's kernels. Without it a kernel of 5 us seems to take the 30 us that its launch
+    takes the host (NVIDIA's nvbench keeps the device at work for the same reason). That
+    also empties the L2 cache; if not `cold`, the same call comes once more before the
+    first event. A run's own `wait` is not used: it would put the host in between.
     """
 
     event: Callable[[], Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gradwatch.harness.workers.arrays import Packed, pack, plain, unpack
@@ -61,12 +60,6 @@ class Task:
         """The device: "cpu" or "cuda"."""
         return self.problem.device
 
-    @cached_property
-    def nbytes(self) -> int:
-        """The size of its arrays when they are sent, in bytes."""
-        arrays = (*self.problem.inputs.values(), *self.problem.cotangents)
-        return sum(array.nbytes for array in arrays if array is not None)
-
     def payload(self) -> dict[str, Any]:
         """The request in builtin types.
 
@@ -74,9 +67,11 @@ class Task:
             TypeError: An array or an attribute has a type that cannot be sent.
             ValueError: The arrays are too large to be sent.
         """
-        if self.nbytes > LARGEST:
-            raise ValueError(f"{self.nbytes} bytes of arrays: at most {LARGEST} fit")
         problem, second = self.problem, dict[str, Any]()
+        arrays = (*problem.inputs.values(), *problem.cotangents)
+        nbytes = sum(array.nbytes for array in arrays if array is not None)
+        if nbytes > LARGEST:
+            raise ValueError(f"{nbytes} bytes of arrays: at most {LARGEST} fit")
         if getattr(problem, "order", "vjp") != "vjp":  # an older commit has none
             tangents = {n: pack(a) for n, a in problem.tangents.items()}
             second = {"order": problem.order, "tangents": tangents}

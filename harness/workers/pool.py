@@ -37,11 +37,6 @@ WORTH = 2.0
 #: How often a framework's workers may fail to start in a row.
 STARTS = 3
 
-#: Tasks under way to a worker that has answered before, so that it need not wait.
-MOST = 8
-#: Bytes of arrays under way beside the first task. More would fill the buffer of a
-#: socket, 208 KiB on Linux, and both sides would wait for each other to read.
-ROOM = 48 << 10
 #: Outcomes that nobody has taken yet: workers wait for whoever judges them.
 UNREAD = 64
 
@@ -222,45 +217,43 @@ class Fleet:
             if not interpreter.why_missing:
                 interpreter = interpreters.broken(interpreter, str(reason))
                 self._interpreters[framework] = interpreter
-            while task := self._next(framework, deque()):
+            while task := self._next(framework):
                 explained = interpreter.explained
                 self._outcomes.put(Outcome(task, "missing", message=explained))
 
-    def _next(self, framework: str, flying: deque[Task]) -> Task | None:
-        """The next task that fits beside those that are under way."""
+    def _next(self, framework: str) -> Task | None:
+        """The next task of a framework, if one waits."""
         with self._lock:
             waiting = self._tasks[framework]
-            if not waiting or self._stopped:
-                return None
-            nbytes = sum(task.nbytes for task in (waiting[0], *flying))
-            if flying and (len(flying) >= MOST or nbytes > ROOM):
-                return None
-            return waiting.popleft()
+            return waiting.popleft() if waiting and not self._stopped else None
 
     def _feed(self, worker: Worker) -> None:
-        """Have a worker run tasks until none waits, or it ends."""
-        name, answers, flying = worker.framework, 0, deque[Task]()
+        """Have a worker run tasks, one by one, until none waits, or it ends."""
+        name, answers = worker.framework, 0
         version = str(worker.facts.get("version", ""))
-        while self._send(worker, flying, alone=not answers):
+        while task := self._next(name):
+            try:
+                payload = task.payload()
+            except (TypeError, ValueError, LookupError) as error:
+                self._outcomes.put(Outcome(task, "error", message=str(error)))
+                continue
+            now = time.monotonic()
+            self._began[name] = min(self._began.get(name, now), now)
+            worker.send(task.request, payload)
             try:
                 reply = dict(worker.answer(self._timeout))
             except Died as reason:
-                if not (worker.changed and answers):  # only its current task is lost
-                    kind = "timeout" if isinstance(reason, Late) else "crash"
-                    lost = Outcome(
-                        flying.popleft(),
-                        kind,
-                        message=str(reason),
-                        trace=worker.tail(),
-                        version=version,
-                    )
-                    self._outcomes.put(lost)
                 with self._lock:
-                    self._tasks[name].extendleft(reversed(flying))
                     self._began.pop(name, None)
+                    if changed := worker.changed and answers:
+                        self._tasks[name].appendleft(task)
+                if not changed:  # only this task is lost
+                    kind = "timeout" if isinstance(reason, Late) else "crash"
+                    lost = {"message": str(reason), "trace": worker.tail()}
+                    self._outcomes.put(Outcome(task, kind, **lost, version=version))
                 self._drop(worker)
                 return
-            answers, task = answers + 1, flying.popleft()
+            answers += 1
             if reply["kind"] == "missing" and _can_run(worker, task):
                 reply["kind"] = "error"  # a page says so, or has broken an import
             self._outcomes.put(Outcome.of(task, reply, version))
@@ -270,21 +263,6 @@ class Fleet:
             self._lock.notify_all()  # there is nothing left to help with
         if spare is not worker:
             worker.close()
-
-    def _send(self, worker: Worker, flying: deque[Task], *, alone: bool) -> bool:
-        """Send a worker as many tasks as have room; whether it has any."""
-        name = worker.framework
-        while not (alone and flying) and (task := self._next(name, flying)):
-            try:
-                payload = task.payload()
-            except (TypeError, ValueError, LookupError) as error:
-                self._outcomes.put(Outcome(task, "error", message=str(error)))
-                continue
-            worker.send(task.request, payload)
-            flying.append(task)
-            now = time.monotonic()
-            self._began[name] = min(self._began.get(name, now), now)
-        return bool(flying)
 
 
 def _can_run(worker: Worker, task: Task) -> bool:

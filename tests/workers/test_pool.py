@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from dataclasses import replace
-from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,8 @@ import pytest
 
 from gradwatch.harness.endpoint import DeviceLost
 from gradwatch.harness.workers import pool
-from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import MOST, ROOM, STARTS, Fleet, sweep
+from gradwatch.harness.workers.pool import STARTS, Fleet, sweep
 from gradwatch.harness.workers.pythons.interpreters import (
     interpreter_of,
     variable,
@@ -278,27 +276,6 @@ def test_a_worker_that_reads_nothing_does_not_block_the_sweep(tmp_path):
         (first,) = fleet.run([of(big, path)], timeout=0.5)
         (second,) = fleet.run([of(big, path)])
     assert (first.kind, second.kind) == ("timeout", "result")
-
-
-@pytest.mark.parametrize("size", [1, 60, 250, 600, 2500, 8000, 1 << 20])
-def test_what_may_be_under_way_fits_into_the_pipe_to_a_worker_that_is_busy(
-    tmp_path, size
-):
-    """Else the pool would wait for a worker that hangs, and end neither."""
-    ours, theirs = Pipe()
-    one = task(page(tmp_path))
-    problem = replace(one.problem, inputs={"x": np.ones(size)})
-    one = replace(one, problem=replace(problem, cotangents=[np.ones(size)]))
-    os.set_blocking(ours.fileno(), False)  # what would wait raises
-    flying = deque()
-    with ours, theirs, Fleet() as fleet:
-        fleet._tasks = {"numpy": deque([one] * 100)}
-        while task_ := fleet._next("numpy", flying):
-            if flying or one.nbytes < ROOM:
-                payload = {"request": one.request, **task_.payload()}
-                ours.send_bytes(encoded(payload))
-            flying.append(task_)
-    assert 0 < len(flying) <= MOST
 
 
 def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
