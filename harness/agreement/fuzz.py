@@ -8,7 +8,6 @@ failing backend alone.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import time
 from collections import defaultdict
@@ -34,8 +33,7 @@ from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.contract import Op
 
 BATCH = 20  # trials: about a second, mostly for OneFlow
-RISKY = 4  # trials that may kill a worker; a new worker takes seconds
-PLAIN = 2  # batches of each op between two risky ones
+RISKY = 10  # one in so many may kill a worker; a new worker takes seconds
 TIMEOUT = 20.0  # seconds for a trial: thousands of times longer than usual
 SHRINKING = 15.0  # seconds at most for one finding
 DYING = 4  # crashes while shrinking one finding: each costs a new worker
@@ -46,10 +44,13 @@ SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 Suspect = tuple[Trial, FindingRecord]
 
 
-def draw(op: Op, source: str, seed: int, risky: bool) -> list[Trial]:
+def draw(op: Op, source: str, seed: int) -> list[Trial]:
     """Draw the trials of a seed, each with a unique name."""
-    rng, count = np.random.default_rng(seed), RISKY if risky else BATCH
-    drawn = (strategies.draw_trial(rng, op, source, risky) for _ in range(count))
+    rng = np.random.default_rng(seed)
+    drawn = (
+        strategies.draw_trial(rng, op, source, risky=not (i + 1) % RISKY)
+        for i in range(BATCH)
+    )
     numbered = enumerate(filter(None, drawn))
     return [replace(trial, case=f"{trial.case}#{i}") for i, trial in numbered]
 
@@ -71,7 +72,6 @@ class Hunt:
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
-    _end: float = math.inf
     _dead: set[tuple[str, Any]] = field(default_factory=set)
     _small: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
 
@@ -90,16 +90,15 @@ class Hunt:
             progress: Called with the seconds spent and those of the budget.
         """
         start = time.monotonic()
-        end = self._end = start + budget
+        end = start + budget
         for turn in itertools.count():
             waiting: list[Suspect] = []
-            risky = turn % (PLAIN + 1) == PLAIN
             for source, op in list(ops.items()):  # one that fails is taken out
                 if time.monotonic() > end:
                     break
                 with self.at(source):
-                    trials = draw(op, source, self.seed * 100_003 + turn, risky)
-                    for suspect in self.look(trials, risky):
+                    trials = draw(op, source, self.seed * 100_003 + turn)
+                    for suspect in self.look(trials):
                         waiting.append(suspect)
                         yield self.describe(suspect)
                 progress(int(time.monotonic() - start), int(budget))
@@ -118,20 +117,15 @@ class Hunt:
 
     # --- searching ----------------------------------------------------------------
 
-    def look(self, trials: Sequence[Trial], risky: bool = False) -> Iterator[Suspect]:
+    def look(self, trials: Sequence[Trial]) -> Iterator[Suspect]:
         """Run trials on all backends; yield the first of each new finding."""
-        step = 1 if risky else BATCH
-        for first in range(0, len(trials), step):
-            if first and time.monotonic() > self._end:
-                return
-            chunk = trials[first : first + step]
-            self.tried += len(chunk)
-            for trial, finding in self._examine(chunk):
-                if finding.record.verdict in DEATHS:
-                    self._dead.add((finding.record.backend, _pattern(trial)))
-                if finding.id not in self.seen:
-                    self.seen.add(finding.id)
-                    yield trial, finding
+        self.tried += len(trials)
+        for trial, finding in self._examine(trials):
+            if finding.record.verdict in DEATHS:
+                self._dead.add((finding.record.backend, _pattern(trial)))
+            if finding.id not in self.seen:
+                self.seen.add(finding.id)
+                yield trial, finding
 
     def _examine(
         self, trials: Sequence[Trial], backends: Sequence[str] = ()

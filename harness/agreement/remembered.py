@@ -55,7 +55,7 @@ _VARIABLES = (
 )
 
 SIGNED = 32  # bytes of SHA-256
-MOST = 256 << 20  # bytes of verdicts: a run over all ops takes about 6 MB
+MOST = 2_500  # files of verdicts, one an op: about 256 MB
 
 
 class NotRemembered(Exception):
@@ -220,21 +220,16 @@ def read(file: Path, key: bytes) -> Kept:
 
 
 def make_room(files: Iterable[Path], most: int) -> None:
-    """Remove the files that were used longest ago, beyond a number of bytes.
+    """Remove the files that were used longest ago, beyond a number of them.
 
     Another run may do so at the same time.
     """
-    found, total = list[tuple[float, int, Path]](), 0
+    used = dict[Path, float]()
     for file in files:
         with contextlib.suppress(OSError):
-            status = file.stat()
-            used = max(status.st_atime, status.st_mtime)
-            found.append((used, status.st_size, file))
-    for _, size, file in sorted(found, reverse=True):
-        total += size
-        if total > most:
-            with contextlib.suppress(OSError):
-                file.unlink()
+            used[file] = file.stat().st_mtime
+    for file in sorted(used, key=lambda file: used[file])[:-most]:
+        file.unlink(missing_ok=True)
 
 
 # The key --------------------------------------------------------------------------

@@ -249,8 +249,8 @@ class Fleet:
                         self._tasks[name].appendleft(task)
                 if not changed:  # only this task is lost
                     kind = "timeout" if isinstance(reason, Late) else "crash"
-                    lost = {"message": str(reason), "trace": worker.tail()}
-                    self._outcomes.put(Outcome(task, kind, **lost, version=version))
+                    said: dict[str, Any] = {"message": str(reason), "version": version}
+                    self._outcomes.put(Outcome(task, kind, trace=worker.tail(), **said))
                 self._drop(worker)
                 return
             answers += 1
