@@ -25,7 +25,7 @@ from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REFUSALS, Trial
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.project.descent import cuts, descend
+from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
 from gradwatch.harness.project.verdicts import DEATHS, PASSING
 from gradwatch.harness.workers.messages import Task
@@ -289,14 +289,6 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
         yield replace(trial, problem=replace(problem, cotangents=ones))
     for name, array in problem.inputs.items():
         if array.dtype.kind == "f" and name not in problem.op.domain:
-            rounded = (_rounded(array, digits) for digits in (1, 2))
-            for plain in (np.ones_like(array), *rounded):
-                if not np.array_equal(plain, array, equal_nan=True):
-                    inputs = {**problem.inputs, name: plain.astype(array.dtype)}
-                    yield replace(trial, problem=replace(problem, inputs=inputs))
-
-
-def _rounded(values: Any, digits: int) -> Any:
-    """The values, rounded to some significant decimal digits, in float64."""
-    few = [float(f"{value:.{digits - 1}e}") for value in values.flat]
-    return np.reshape(few, values.shape)
+            for plain in plainer(array):
+                inputs = {**problem.inputs, name: plain}
+                yield replace(trial, problem=replace(problem, inputs=inputs))

@@ -112,20 +112,20 @@ def _kernelbench(asked: Mapping[str, Any], announce: Callable[[str], None]) -> R
     from gradwatch.harness.check.targets import kernelbench
 
     problem, solution = map(Path, asked["kernelbench"])
-    pair = kernelbench(problem, solution)
-    with _loaded(asked, "ModelNew module", pair.candidate) as candidate:
+    reference, load, inputs, source = kernelbench(problem, solution)
+    with _loaded(asked, "ModelNew module", load) as candidate:
         # Drawn when the solution has been loaded, which cannot know it.
         seed = asked["seed"]
         seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
         session = Session(
-            *(pair.reference, candidate),
-            source=pair.source,
+            *(reference, candidate),
+            source=source,
             announce=announce,
             **_options({**asked, "seed": seed}),
         )
         session.notes.append(f"the numbers are those of --seed {seed}")
         seeds = (seed, seed + 1)
         return session.run(
-            inputs={f"seed {seed}": pair.inputs(seed) for seed in seeds},
+            inputs={f"seed {seed}": inputs(seed) for seed in seeds},
             dtypes=asked["dtypes"] or None,
         )

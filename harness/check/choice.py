@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.check import shapes
-from gradwatch.harness.check.report import Row, hidden
+from gradwatch.harness.check.hidden import hidden
+from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.shapes import Spec, Specs
 from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
 from gradwatch.harness.judging.judgement import Judgement
@@ -141,10 +143,6 @@ def seeded(name: str, dtype: str, seed: int) -> tuple[int, int]:
     return seed, zlib.crc32(f"{name} {dtype}".encode())
 
 
-#: What a caller may choose for the edges.
-HANDLED = ("report", "fail", "skip")
-
-
 @dataclass
 class Choice:
     """Which trials are run, and which of them decide, as a caller writes it.
@@ -154,7 +152,7 @@ class Choice:
     others have to fit.
 
     Raises:
-        UnknownName: `edges` is none of `HANDLED`.
+        UnknownName: `edges` is none of "report", "fail", "skip".
     """
 
     only: str | Sequence[str] | None = None
@@ -165,7 +163,7 @@ class Choice:
     budget: float | None = None
 
     def __post_init__(self) -> None:
-        known("choice of edges", self.edges, HANDLED)
+        known("choice of edges", self.edges, ("report", "fail", "skip"))
         self.edges = "fail" if self.strict else self.edges
         self._only, self._skip = (
             (names,) if isinstance(names, str) else tuple(names or ())
@@ -312,23 +310,22 @@ def planned(
 
     normal = REGIMES["normal"]
     yield make(normal, specs, thorough=True, as_given=True)
-    sizes = Sizes(
-        specs,
-        pinned,
-        lambda s: admits(make(normal, s)),
-        lambda s: runs(make(normal, s)),
+    admitted = functools.cache(lambda s: admits(make(normal, s)))
+    small, special = _sizes(
+        specs, pinned, lambda s: admitted(s) and runs(make(normal, s))
     )
-    if sizes.small is None:
+    if small is None:
         notes.append(f"sizes hardly varied: the code takes {shapes.named(specs)}")
-    small = sizes.small or specs
+    small = small or specs
     yield from (make(regime, specs) for regime in OWN_SHAPE)
     for regime in map(REGIMES.__getitem__, dict.fromkeys((*FIRST, *REGIMES))):
         if regime.name in used.FOREIGN or (small == specs and regime in OWN_SHAPE):
             continue
         axes = max((len(s.shape) for s in small if s.is_inexact), default=0)
         if axes >= regime.axes:
-            for at in sizes.of(regime.name, small):
-                yield make(regime, at, thorough=regime.name == "normal")
+            for at in special.get(regime.name, [small]):
+                if at == small or regime.name == "empty" or admitted(at):
+                    yield make(regime, at, thorough=regime.name == "normal")
 
 
 def _numbers(
@@ -352,34 +349,20 @@ def _mask(rng: np.random.Generator, shape: tuple[int, ...], regime: str) -> Any:
     return np.asarray(rng.random(shape) < 0.75)
 
 
-class Sizes:
-    """Other sizes than the given ones, as far as the reference takes them.
+def _sizes(
+    specs: Specs, pinned: Sequence[int], takes: Callable[[Specs], bool]
+) -> tuple[Specs | None, dict[str, list[Specs]]]:
+    """The small size, at which most is tried, and the sizes of some regimes.
 
-    The small one, at which most is tried, the candidate takes as well.
+    It is the first of those that reference and candidate take.
     """
-
-    def __init__(
-        self,
-        specs: Specs,
-        pinned: Sequence[int],
-        admits: Callable[[Specs], bool],
-        runs: Callable[[Specs], bool],
-    ) -> None:
-        self.admits = admits
-        free = shapes.lengths(specs, pinned)
-        self.ways = list(shapes.tails(specs, pinned)) if free else []
-        self.ones = shapes.resized(specs, dict.fromkeys(free, 1))
-        self.none = shapes.resized(specs, dict.fromkeys(free[-1:], 0))
-        tried = [shapes.smaller(specs, pinned)] if free else []
-        if specs[0].shape:
-            tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
-            self.ways = self.ways or [shapes.rows_varied(specs, TAILS[-1])]
-        self.small = next((s for s in tried if admits(s) and runs(s)), None)
-
-    def of(self, regime: str, small: Specs) -> list[Specs]:
-        """The sizes that a regime is run at."""
-        special = {"tails": self.ways, "single": [self.ones], "empty": [self.none]}
-        if regime not in special:
-            return [small]
-        fit = [s for s in special[regime] if regime == "empty" or self.admits(s)]
-        return list(dict.fromkeys(fit))
+    free = shapes.lengths(specs, pinned)
+    ways = list(shapes.tails(specs, pinned)) if free else []
+    tried = [shapes.smaller(specs, pinned)] if free else []
+    if specs[0].shape:
+        tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
+        ways = ways or [shapes.rows_varied(specs, TAILS[-1])]
+    ones = shapes.resized(specs, dict.fromkeys(free, 1))
+    none = shapes.resized(specs, dict.fromkeys(free[-1:], 0))
+    special = {"tails": [*dict.fromkeys(ways)], "single": [ones], "empty": [none]}
+    return next(filter(takes, tried), None), special

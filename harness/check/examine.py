@@ -11,6 +11,7 @@ import numpy as np
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, Forward, Raised
 from gradwatch.harness.check.frameworks.observation import Observation
+from gradwatch.harness.check.hidden import Growth
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
@@ -90,6 +91,7 @@ class Bench:
     unrepeatable: bool = False
     beyond: int = 0
     asked: Question | None = None
+    growth: Growth | None = None
 
     @classmethod
     def of(
@@ -202,7 +204,11 @@ class Bench:
         """A judgement with what is known of its trial."""
         # Where a sample is all, nothing more is known.
         known = self.asked.known if self.asked else None
-        return self.trial.row(judgement, how, known)
+        row = self.trial.row(judgement, how, known)
+        if row.shown != "vacuous" or not (row.own and known and known.build):
+            return row
+        self.growth = self.growth or Growth(known)
+        return replace(row, step=self.growth.told(judgement.tensor))
 
     def oddities(self, rows: Sequence[Row]) -> Iterator[str]:
         """What is neither right nor wrong, a note each."""

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from gradwatch.harness.judging.judgement import Judgement, as_html, as_text
-from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.verdict import allowed, zeros_pass
 from gradwatch.harness.project.verdicts import MEANINGS, SIGNS, VERDICTS
 
 COLUMNS = (
@@ -32,6 +28,7 @@ class Row:
     `zero` says of a gradient that it is zero but for rounding, and that what it may be
     is little beside the other gradients. `own` says that the trial has the caller's own
     shape and numbers, `edge` that its numbers are such as nobody promises much for.
+    `step` says where rounding grows so much that it is vacuous.
     """
 
     trial: str
@@ -42,6 +39,7 @@ class Row:
     zero: bool = False
     own: bool = False
     edge: bool = False
+    step: str = ""
 
     @property
     def refused(self) -> bool:
@@ -286,14 +284,19 @@ class Report:
                 yield f"diagnosis: {row.judgement.diagnosis} ({row.place})"
 
     def _hidden(self) -> Iterator[str]:
-        """What rounding hides at the caller's own numbers, a line each."""
-        for key, rows in self._heaps.items():
+        """What rounding hides at the caller's own numbers, a line for each reason."""
+        found: dict[tuple[str, str, str, str], list[str]] = {}
+        for (tensor, dtype), rows in self._heaps.items():
             own = [r for r in rows if r.own]
-            if own and all(r.silent for r in own):
-                yield (
-                    f"{own[0].trial}: nothing could be said of {' in '.join(key)};"
-                    f" {own[0].judgement.message}"
+            if own and all(r.shown == "vacuous" for r in own):
+                silent = all(r.silent for r in own)
+                said = (
+                    "nothing could be said of" if silent else "little could be said of"
                 )
+                why = own[0].step or own[0].judgement.message
+                found.setdefault((own[0].trial, said, dtype, why), []).append(tensor)
+        for (trial, said, dtype, why), tensors in found.items():
+            yield f"{trial}: {said} {', '.join(tensors)} in {dtype}; {why}"
 
     def _refusals(self) -> Iterator[str]:
         """What the candidate raised away from the caller's own numbers."""
@@ -379,35 +382,3 @@ def _compute(rows: Sequence[Row]) -> str:
 
 
 _NARROWEST_FIRST = "bfloat16", "float16", "mixed", "tf32", "float32", "float64"
-
-
-# What rounding hides ------------------------------------------------------------------
-
-
-def hidden(judgement: Judgement, right: Reference | None) -> tuple[bool, bool]:
-    """Whether zeros would have passed, and whether it is zero beside the others."""
-    if judgement.verdict != "vacuous" or right is None:
-        return False, False
-    if judgement.tensor in _zeros(right):
-        return False, True
-    return zeros_pass(right, judgement.tensor), False
-
-
-def _zeros(right: Reference) -> Iterator[str]:
-    """Gradients that are zero but for rounding, as of a bias before a batch norm.
-
-    They count as judged where what they may be is at most a hundredth of the largest
-    gradient: a mistake shows as something of the size of the others.
-    """
-    nodes = right.graphs["first"].items()
-    sizes = {
-        name: float(np.max(np.abs(node.value), initial=0.0))
-        for name, node in nodes
-        if name.startswith("d")
-    }
-    largest = max(sizes.values(), default=0.0)
-    for name, size in sizes.items():
-        if size <= 0.01 * largest:
-            error = float(np.max(allowed(right, "first", name), initial=0.0))
-            if size <= error <= 0.01 * largest:
-                yield name

@@ -9,6 +9,7 @@ import math
 import random
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,6 +51,8 @@ from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.formulas.fork import Ended, forked
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case, Op
+
+OURS = __name__.partition(".")[0]
 
 
 @dataclass
@@ -164,13 +167,10 @@ class Session:
                     with self.used.precision(trial.dtype):
                         yield from self._examined(trial, *how)
                 except Exception as error:  # every library refuses numbers in its way
-                    why = out_of_memory(error)
-                    if trial.as_given and not why:
-                        raise
                     if trial.as_given:
-                        message = f"{trial.name} {why}: give smaller inputs"
-                        raise ValueError(message) from error
-                    why = why or f"the reference raised {in_short(error)}"
+                        raise
+                    why = f"the reference raised {in_short(error)}"
+                    why = out_of_memory(error) or why
                     left_out.setdefault(why, []).append(trial.name)
         for why, names in left_out.items():
             self.notes.append(f"left out, {why}: {', '.join(names)}")
@@ -238,8 +238,10 @@ class Session:
         """Say what to give in place of what cannot be judged."""
         try:
             yield
-        except MemoryError as error:
-            raise ValueError(f"{out_of_memory(error)}: give smaller inputs") from error
+        except (MemoryError, RuntimeError) as error:
+            if why := out_of_memory(error):
+                raise ValueError(f"{why}: give smaller inputs") from error
+            raise
         except TypeError as error:
             if not re.search("missing .* argument", str(error)):
                 raise
@@ -325,6 +327,9 @@ class Session:
         except Untraceable:
             raise
         except self.used.RAISED as error:
+            *_, (last, _) = traceback.walk_tb(error.__traceback__)
+            if last.f_globals["__name__"].startswith(OURS):  # a call that does not fit
+                raise
             raise ValueError(
                 f"the reference raises {in_short(error)} at {trial.name}, numbers of"
                 " N(0, 1); give inputs= of its domain"

@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Function, examined
 from gradwatch.harness.check.frameworks import Elsewhere
+from gradwatch.harness.check.frameworks.pytorch import (
+    array_of,
+    filled,
+    mapped,
+    tensors,
+)
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.cases import REGIMES
-from gradwatch.harness.project.descent import Cut, cuts, descend
+from gradwatch.harness.project.descent import Cut, cuts, descend, plainer
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
 
@@ -49,47 +54,22 @@ def shrunk(
 
 def _shorter(trial: Trial) -> Iterator[Trial]:
     """Shorter inputs."""
-    leaves = [v for v in tree_leaves(trial.args) if isinstance(v, Tensor)]
-    for cut in cuts(t.shape for t in leaves):
-        cut_args = tree_map(lambda v, c=cut: _cut(v, c), trial.args)
-        yield replace(trial, args=cut_args)
+    for cut in cuts(t.shape for t in tensors(trial.args)):
 
+        def short(value: Tensor, cut: Cut = cut) -> Tensor:
+            part = value.detach()[cut(value.shape)].clone()
+            return part.requires_grad_(value.requires_grad)
 
-def _cut(value: Any, cut: Cut) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    part = value.detach()[cut(value.shape)]
-    return part.clone().requires_grad_(value.requires_grad)
+        yield replace(trial, args=mapped(short, trial.args))
 
 
 def _plainer(trial: Trial) -> Iterator[Trial]:
     """A cotangent of ones; each input in turn all ones, or of one or two digits."""
     if trial.regime.cotangent != "ones":
         yield replace(trial, regime=REGIMES["dy_ones"])
-    leaves = tree_leaves(trial.args)
-    for place, value in enumerate(leaves):
-        if floating(value) and not value.is_complex():
-            for plainer in (
-                torch.ones_like(value),
-                _digits(value, 1),
-                _digits(value, 2),
-            ):
-                if not torch.equal(plainer, value.detach()):
-                    yield replace(trial, args=_with(trial.args, place, plainer))
-
-
-def _digits(value: Tensor, count: int) -> Tensor:
-    """To so many significant digits."""
-    exponent = value.detach().abs().clamp_min(1e-30).log10().floor()
-    unit = 10.0 ** (exponent.double() - count + 1)
-    return ((value.detach().double() / unit).round() * unit).to(value.dtype)
-
-
-def _with(args: Any, place: int, value: Tensor) -> Any:
-    counter = iter(range(len(tree_leaves(args))))
-    return tree_map(
-        lambda old: (
-            value.requires_grad_(old.requires_grad) if next(counter) == place else old
-        ),
-        args,
-    )
+    leaves, spec = tree_flatten(trial.args)
+    for i, value in enumerate(leaves):
+        for plain in plainer(array_of(value)) if floating(value) else ():
+            held = filled(plain, value).requires_grad_(value.requires_grad)
+            args = tree_unflatten([*leaves[:i], held, *leaves[i + 1 :]], spec)
+            yield replace(trial, args=args)

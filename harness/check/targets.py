@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,25 +95,14 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A problem in KernelBench's form and its solution.
+def kernelbench(
+    problem: Path, solution: Path
+) -> tuple[Any, Callable[[], Any], Callable[[int], Sequence[Any]], str]:
+    """`Model`, what makes `ModelNew`, what makes inputs at a seed, and source.
 
-    `candidate` reads the solution's file, and constructs what it defines. `inputs`
-    makes the forward's arguments, other numbers at each seed.
-    """
-
-    reference: Any
-    candidate: Callable[[], Any]
-    inputs: Callable[[int], Sequence[Any]]
-    source: str
-
-
-def kernelbench(problem: Path, solution: Path) -> Pair:
-    """`Model`, `get_inputs` and `get_init_inputs` of one file, `ModelNew` of another.
-
-    Both modules are constructed after the same seed, as KernelBench does it; the
-    candidate is then run with the reference's parameters and buffers.
+    Of a problem and a solution in KernelBench's form. Both modules are constructed
+    after the same seed, as KernelBench does it; the candidate is then run with the
+    reference's parameters and buffers. The source constructs it in a script.
 
     Raises:
         UnknownName: A file or a name in it is missing.
@@ -140,7 +128,7 @@ def kernelbench(problem: Path, solution: Path) -> Pair:
     reference = constructed(model)
     if not isinstance(reference, torch.nn.Module):
         raise UnknownName(f"Model of {problem} is no torch.nn.Module")
-    return Pair(reference, candidate, inputs, _source(problem, solution))
+    return reference, candidate, inputs, _source(problem, solution)
 
 
 def _member(module: ModuleType, name: str, path: Path) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 Input = TypeVar("Input")
 Failure = TypeVar("Failure")
@@ -32,6 +35,15 @@ def descend(
                 best, moved = (attempt, failure), True
                 break
     return best
+
+
+def plainer(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Ones, and the numbers rounded to one and to two significant digits, if other."""
+    ones = np.ones(values.size)
+    for flat in (ones, *([float(f"{v:.{n}e}") for v in values.flat] for n in (0, 1))):
+        made = np.asarray(flat, values.dtype).reshape(values.shape)
+        if not np.array_equal(made, values, equal_nan=True):
+            yield made
 
 
 #: The index of an array of a shape that cuts it.

@@ -122,9 +122,7 @@ class Traced:
         """A line for each place where a value decides what runs."""
         places = dict.fromkeys(str(r.place) for r in self.program.readings)
         said = "a value of the inputs decides here what runs; each trial has its own"
-        return tuple(
-            f"{place or self.program.readings[0].value}: {said}" for place in places
-        )
+        return tuple(f"{place or 'in PyTorch'}: {said}" for place in places)
 
     def refuse_contested(self, dtype: str) -> None:
         """Raise Untraceable where rounding may turn around what decided what ran.

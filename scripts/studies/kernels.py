@@ -2,12 +2,13 @@
 
     python -m scripts.studies.kernels --install     # .venv-zoo: the packages
     .venv-zoo/bin/python -m scripts.studies.kernels [PATTERN ...] [--share 3/20]
-    .venv-zoo/bin/python -m scripts.studies.kernels --plant
+    .venv-zoo/bin/python -m scripts.studies.kernels --models
 
 What is tried is listed in `kernels.txt`. All of it is taken for right: whatever is
 accused is a mistake of the judge's or a defect upstream. `--plant` makes one mistake
-in the backward of each function, and counts what is caught. Exit code 1 if a right one
-is accused or fewer than 95 % of the mistakes are caught.
+in the backward of each function, and counts what is caught; `--models` prints tables of
+the modules alone, in each of `MODES`. Exit code 1 if a right one is accused or fewer
+than 95 % of the mistakes are caught.
 """
 
 from __future__ import annotations
@@ -246,18 +247,25 @@ def judge(given: Given) -> dict[str, Any]:
     more = dict(given.more)
     if isinstance(given.reference, nn.Module):
         count = sum(p.numel() for p in given.reference.parameters())
-        more["quick"] = count > LARGE
+        more.setdefault("quick", count > LARGE)
     report = check(given.reference, given.candidate, given.inputs, **more)
     verdicts = Counter(row.judgement.verdict for row in report.rows)
-    tensors = {(r.judgement.tensor, r.dtype) for r in report.rows}
+    shown: dict[tuple[str, str], set[str]] = {}
+    for row in report.rows:
+        if row.own:
+            shown.setdefault((row.judgement.tensor, row.dtype), set()).add(row.shown)
     if report.failures:
         ended, why = "accused", report.failures[0].story
     elif report.silent:
         ended, why = "silent", ", ".join(name for name, _ in report.silent)
+    elif report.passes and "imprecise" in verdicts:
+        ended, why = "imprecise", ""
     else:
         ended, why = "passes" if report.passes else "unsupported", ""
     found = {"ended": ended, "why": why, "silent": len(report.silent)}
-    return {**found, "tensors": len(tensors), "verdicts": dict(verdicts)}
+    vacuous = sum(verdicts == {"vacuous"} for verdicts in shown.values())
+    found |= {"tensors": len(shown), "vacuous": vacuous, "verdicts": dict(verdicts)}
+    return found
 
 
 class Planted(torch.autograd.Function):
@@ -281,6 +289,20 @@ def _without_last(dy: Tensor) -> Tensor:
     return flat.reshape(dy.shape)
 
 
+def _without_row(dy: Tensor) -> Tensor:
+    kept = dy.clone()
+    kept[-1:] = 0
+    return kept if dy.ndim else dy * 0
+
+
+def _overwritten(dy: Tensor) -> Tensor:
+    """Its first half holds the second one, too."""
+    flat = dy.reshape(-1).clone()
+    half = len(flat) // 2
+    flat[:half] = flat[len(flat) - half :]
+    return flat.reshape(dy.shape) if half else 2 * dy
+
+
 MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
     "a factor of 1.001": lambda dy: dy * 1.001,
     "the last element lost": _without_last,
@@ -288,13 +310,21 @@ MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
     "a mean in place of a sum": lambda dy: dy / max(dy.shape[:1] or [2]) + 0 * dy,
     "in bfloat16": lambda dy: dy.bfloat16().to(dy.dtype),
     "turned round": lambda dy: dy.flip(-1) if dy.ndim else -dy,
+    "a factor of 1.05": lambda dy: dy * 1.05,
+    "zero": lambda dy: dy * 0,
+    "the last row lost": _without_row,
+    "transposed": lambda dy: (dy.mT if dy.ndim > 1 else dy.flip(0)).reshape(dy.shape),
+    "overwritten": _overwritten,
 }
+#: Where in a layer: what enters its backward, what leaves it, its weight's gradient.
+SITES = ("behind", "before", "weight")
 
 
 def planted(given: Given, mistake: str, place: int) -> Given:
     """The same, with a candidate that makes a mistake.
 
-    It is made behind one layer of a module, or behind the first output of a function.
+    It is made at one of `SITES` of a layer of a module, or behind the first output of a
+    function.
     """
     plain = given.candidate or given.reference
     done: list[bool] = []
@@ -305,9 +335,14 @@ def planted(given: Given, mistake: str, place: int) -> Given:
         done.append(True)
         return Planted.apply(y, mistake)
 
-    def hook(module: nn.Module, inputs: Any, output: Any) -> Any:
+    def once(module: nn.Module, inputs: Any, *output: Any) -> Any:
         done.clear()
-        return tree_map(wrong, output)
+        return tree_map(wrong, output[0] if output else inputs)
+
+    def at_weight(module: nn.Module, inputs: Any) -> None:
+        weight = next(module.parameters(recurse=False))
+        if weight.requires_grad and not hasattr(weight, "planted"):
+            weight.planted = weight.register_hook(MISTAKES[mistake])
 
     def candidate(*args: Any, **kwargs: Any) -> Any:
         done.clear()
@@ -318,8 +353,95 @@ def planted(given: Given, mistake: str, place: int) -> Given:
     module = copy.deepcopy(plain)
     layers = [m for m in module.modules() if not [*m.children()] and [*m.parameters()]]
     chosen = layers[place % len(layers)] if layers else module
-    chosen.register_forward_hook(hook)
+    site = SITES[place % len(SITES)] if layers else "behind"
+    if site == "behind":
+        chosen.register_forward_hook(once)
+    else:
+        chosen.register_forward_pre_hook(at_weight if site == "weight" else once)
     return Given(given.reference, module, given.inputs, given.more)
+
+
+def change(given: Given) -> float:
+    """The largest change of a gradient by a candidate's mistake, over its norm."""
+    wide = {"bfloat16": torch.bfloat16}.get(given.more.get("dtypes", ""), torch.float32)
+
+    def gradients(function: Any) -> list[Any]:
+        def leaf(value: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return value
+            return value.detach().to(wide).requires_grad_()
+
+        torch.manual_seed(0)
+        called, function = copy.deepcopy(given), copy.deepcopy(function).to(wide)
+        args, kwargs = tree_map(leaf, (called.inputs, called.more.get("kwargs", {})))
+        made = [y for y in tensors_in(function(*args, **kwargs)) if y.requires_grad]
+        by = [t for t in tensors_in((args, kwargs)) if t.requires_grad]
+        by += [p for p in function.parameters() if p.requires_grad]
+        torch.manual_seed(0)
+        dys = [torch.randn_like(y) for y in made]
+        return list(torch.autograd.grad(made, by, dys, allow_unused=True))
+
+    pairs = zip(gradients(given.reference), gradients(given.candidate), strict=True)
+    changes = [float((b - a).norm() / a.norm()) for a, b in pairs if a is not None]
+    return max((c for c in changes if c == c), default=0.0)
+
+
+#: How modules are judged for the tables: in training or not, the precision, whether a
+#: mistake is planted in a layer.
+MODES = {
+    "float32, evaluation": (False, "float32", False),
+    "float32, training": (True, "float32", False),
+    "bfloat16, evaluation": (False, "bfloat16", False),
+    "float32, one mistake": (False, "float32", True),
+    "bfloat16, one mistake": (False, "bfloat16", True),
+}
+ENDS = ("passes", "imprecise", "silent", "refused", "accused")
+#: Changes of a gradient, over its norm, that have to be seen, by precision.
+SEEN = {"": 1e-5, "float32,": 1e-5, "bfloat16": 0.1}
+
+
+def record_of(
+    first: list[str], call: str, place: int, mode: str = "", plant: bool = False
+) -> dict[str, Any]:
+    """What is said of a row of the list; nothing of what is no module, in a mode."""
+    record: dict[str, Any] = {"mode": mode} if mode else {}
+    clock = os.times()
+    try:
+        with limit(LONG):
+            given = made(first, call)
+            if mode:
+                train, dtype, plant = MODES[mode]
+                module = given.reference
+                if given.candidate or not isinstance(module, nn.Module):
+                    return {}
+                if isinstance(module, torch.jit.ScriptModule):
+                    return {}
+                more = {**given.more, "quick": True, "dtypes": dtype}
+                given = Given(module.train(train), None, given.inputs, more)
+            if plant:
+                record["mistake"] = list(MISTAKES)[place % len(MISTAKES)]
+                given = planted(given, record["mistake"], place)
+            record |= judge(given)
+            if mode and plant and (dtype != "float32" or record["ended"] != "accused"):
+                record["change"] = change(given)
+    except Exception as error:  # noqa: BLE001  # all that it may raise is a verdict
+        words = str(error).strip().splitlines()
+        why = f"{type(error).__name__}: {words[0] if words else ''}"
+        record |= {"ended": "refused", "why": why}
+    return {**record, "seconds": round(os.times().user - clock.user, 1)}
+
+
+def tabled(found: list[dict[str, Any]]) -> Iterator[str]:
+    """The table of modules, in Markdown."""
+    yield "| mode | modules | tensors | vacuous | " + " | ".join(ENDS) + " |"
+    yield "|---|" + "---:|" * (3 + len(ENDS))
+    for mode in MODES:
+        rows = [r for r in found if r.get("mode") == mode]
+        tensors = sum(r.get("tensors", 0) for r in rows)
+        share = sum(r.get("vacuous", 0) for r in rows) / max(tensors, 1)
+        ends = Counter(r["ended"] for r in rows)
+        cells = [len(rows), tensors, f"{share:.1%}", *(ends[e] for e in ENDS)]
+        yield f"| {mode} | {' | '.join(map(str, cells))} |"
 
 
 @click.command()
@@ -327,13 +449,17 @@ def planted(given: Given, mistake: str, place: int) -> Given:
 @click.option("--share", default="1/1", help="such as 3/20: every 20th, from the third")
 @click.option("--json", "file", type=click.Path(path_type=Path))
 @click.option("--plant", is_flag=True, help="judge functions with a mistake in each")
+@click.option("--models", is_flag=True, help="tables of the modules, in each mode")
+@click.option("--mode", "modes", multiple=True, type=click.Choice([*MODES]))
 @click.option("--install", "wanted", is_flag=True, help="make .venv-zoo")
 def main(
     patterns: tuple[str, ...],
     share: str,
     file: Path | None,
+    modes: tuple[str, ...],
     *,
     plant: bool,
+    models: bool,
     wanted: bool,
 ) -> None:
     """Judge all that is listed, or what fits a pattern such as "entmax*"."""
@@ -351,35 +477,26 @@ def main(
         fits = any(fnmatchcase(f"{package}: {name}", f"*{p}*") for p in patterns or "*")
         if not fits or place % count != which % count:
             continue
-        record: dict[str, Any] = {"package": package, "name": name}
-        clock = os.times()
-        try:
-            with limit(LONG):
-                given = made(first, call)
-                if plant:
-                    record["mistake"] = list(MISTAKES)[place % len(MISTAKES)]
-                    given = planted(given, record["mistake"], place)
-                record |= judge(given)
-        except Exception as error:  # noqa: BLE001  # all that it may raise is a verdict
-            words = str(error).strip().splitlines()
-            why = f"{type(error).__name__}: {words[0] if words else ''}"
-            record |= {"ended": "refused", "why": why}
-        record["seconds"] = round(os.times().user - clock.user, 1)
-        found.append(record)
-        said = record.get("mistake", "")
-        click.echo(
-            f"{record['ended']:8} {package.split(',')[0]:16} {name}"
-            f" ({record['seconds']} s) {said} {record['why'][:200]}"
-        )
-    counts = Counter(record["ended"] for record in found)
-    click.echo(dict(counts))
-    if file is not None:
-        file.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    if plant:
-        tried = [r for r in found if r["ended"] != "refused"]
-        caught = sum(r["ended"] == "accused" for r in tried)
-        sys.exit(caught < 0.95 * len(tried))
-    sys.exit(counts["accused"] > 0)
+        for mode in modes or (MODES if models else ("",)):
+            record = record_of(first, call, place, mode, plant)
+            if not record:
+                break
+            found.append({"package": package, "name": name, **record})
+            if file is not None:  # after each, as it may be stopped
+                file.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            said = [record.get("mode", ""), record.get("mistake", "")]
+            click.echo(
+                f"{record['ended']:8} {package.split(',')[0]:16} {name}"
+                f" ({record['seconds']} s) {' '.join(said)} {record['why'][:200]}"
+            )
+    click.echo(dict(Counter(record["ended"] for record in found)))
+    for line in tabled(found) if modes or models else ():
+        click.echo(line)
+    tried = [r for r in found if "mistake" in r and r["ended"] != "refused"]
+    seen = [r for r in tried if r.get("change", 1.0) > SEEN[r.get("mode", "")[:8]]]
+    caught = sum(r["ended"] == "accused" for r in seen)
+    accused = any(r["ended"] == "accused" for r in found if "mistake" not in r)
+    sys.exit(accused or caught < 0.95 * len(seen))
 
 
 if __name__ == "__main__":

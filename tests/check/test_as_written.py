@@ -68,6 +68,49 @@ class TiledModule(Plain):
         return Tiled.apply(self, x, *self.parameters())
 
 
+class Adjoint(torch.autograd.Function):
+    """Euler's steps, whose backward asks for each step's gradients once more."""
+
+    @staticmethod
+    def forward(ctx, field, x, *parameters):
+        ctx.field, steps = field, [x]
+        with torch.no_grad():
+            for _ in range(3):
+                steps.append(steps[-1] + field(steps[-1]) / 8)
+        ctx.save_for_backward(*steps[:-1])
+        return steps[-1]
+
+    @staticmethod
+    def backward(ctx, dy):
+        own = [*ctx.field.parameters()]
+        wanted = [p for p in own if p.requires_grad]
+        total = [torch.zeros_like(p) for p in wanted]
+        for step in reversed(ctx.saved_tensors):
+            with torch.enable_grad():
+                x = step.detach().requires_grad_()
+                found = torch.autograd.grad(ctx.field(x), (x, *wanted), dy / 8)
+            dy = dy + found[0]
+            total = [t + g for t, g in zip(total, found[1:], strict=True)]
+        grads = iter(total)
+        return None, dy, *(next(grads) if p.requires_grad else None for p in own)
+
+
+class Solved(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.field = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+
+    def forward(self, x):
+        return Adjoint.apply(self.field, x, *self.field.parameters())
+
+
+class Euler(Solved):
+    def forward(self, x):
+        for _ in range(3):
+            x = x + self.field(x) / 8
+        return x
+
+
 class Wrong(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -97,6 +140,12 @@ def test_a_module_that_runs_its_forward_again_in_the_backward_is_judged(kind):
 
 def test_a_wrong_gradient_of_a_checkpointed_module_is_seen():
     assert check(Plain(), WrongCheckpointed(), [X]).failures
+
+
+def test_an_adjoint_solver_is_judged_by_the_steps_that_it_takes():
+    found = check(Euler(), Solved(), [X])
+    assert found.passes, str(found)
+    assert check(Euler(), lambda x, *p: Adjoint.apply(nn.Tanh(), x), [X]).failures
 
 
 def test_a_module_gets_its_own_tensors_back_after_an_exception():

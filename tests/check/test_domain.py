@@ -146,6 +146,16 @@ def test_a_reference_that_takes_no_ordinary_numbers_says_what_to_give():
     assert any("left out, the reference raised" in note for note in report.notes)
 
 
+def test_whatever_a_reference_raises_for_them():
+    nll = torch.nn.functional.gaussian_nll_loss
+    with pytest.raises(ValueError, match=r"ValueError: var has negative.*give inputs="):
+        check(nll, shapes=[(4, 5)] * 3)
+    x = torch.randn(4, 5, generator=torch.manual_seed(0))
+    report = check(nll, inputs=[x, x.flip(0), x.sigmoid()], quick=True)
+    assert report.passes
+    assert all(note.startswith("in PyTorch: a value") for note in report.notes)
+
+
 @pytest.mark.parametrize("classes", [36, 40, 64, 100])
 def test_labels_stay_below_the_length_that_they_index(classes):
     def loss(x, t):
@@ -281,6 +291,41 @@ def test_what_hides_at_the_caller_s_own_numbers_fails_a_whole_check():
     assert not report.failures
     assert not report.passes
     assert "judged in" in str(report)
+
+
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        h = self.conv(x)
+        return self.norm(h)
+
+
+def test_a_step_in_which_terms_cancel_is_named_with_a_way_round():
+    """Of two numbers a batch norm in training returns the signs: the slope is 0."""
+    torch.manual_seed(0)
+    net, two, many = Normed(), torch.randn(2, 3, 3, 3), torch.randn(8, 3, 5, 5)
+    found = check(net, None, [two], quick=True, dtypes="bfloat16")
+    lines = str(found).splitlines()
+    (said,) = [s for s in lines if s.startswith("given: nothing could be said of dx")]
+    assert "dconv.weight" in said  # for the same reason
+    assert "return self.norm(h)" in said
+    assert "float64 tells more" in said
+    assert "a larger batch" in said
+    assert "could be said of dx" not in str(check(net, None, [many], quick=True))
+
+
+def test_the_step_is_the_one_that_cancels_and_not_one_beside_it():
+    def lost(x, w):
+        near = (x + 1e6) - 1e6
+        return near * w.exp(), (w - 1.0).sin()
+
+    numbers = torch.randn(2, 5, generator=torch.manual_seed(0)).unbind()
+    found = [r for r in check(lost, None, numbers, quick=True).rows if r.step]
+    assert {r.judgement.tensor for r in found} == {"y0", "dw"}
+    assert all("near = (x + 1e6) - 1e6" in r.step for r in found)
 
 
 def test_what_needs_more_memory_than_there_is_is_a_line_with_the_number():

@@ -24,6 +24,10 @@ def dropped(x):
     return F.dropout(x * x, 1 - KEPT)
 
 
+def fresh(x):
+    return torch.rand(x.shape, generator=torch.Generator().manual_seed(5))
+
+
 def recomputed(x, **how):
     return checkpoint(dropped, x, **how)
 
@@ -84,6 +88,7 @@ RIGHT = {
     ),
     "in place": (drawn_in_place, SQUARE),
     "mask of x": (lambda x: x * torch.bernoulli(torch.sigmoid(x)), SQUARE),
+    "its own generator": (lambda x: x * fresh(x), SQUARE),
     "generator": (lambda x: x * torch.rand(x.shape, generator=GENERATOR), SQUARE),
     "checkpoint": (lambda x: recomputed(x, use_reentrant=False), SQUARE),
 }

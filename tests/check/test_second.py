@@ -156,7 +156,7 @@ def test_a_differentiable_backward_passes():
 @pytest.mark.parametrize(
     ("candidate", "words"),
     [
-        (Intermediate, r"treats s (ctx.saved_tensors[1]) as a constant"),
+        (Intermediate, r"treats ctx.saved_tensors[1] as a constant"),
         (OnContext, "treats ctx.slope as a constant"),
         (Unrecorded, "with .data in test_second.py:"),
         (Detached, "(return dy * s * (1 + x * (1 - s.detach())))"),

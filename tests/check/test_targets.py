@@ -19,9 +19,9 @@ def pair(problem, kind):
 
 
 def report(problem, kind, dtypes=("float32",)):
-    chosen = pair(problem, kind)
-    session = Session(chosen.reference, chosen.candidate(), source=chosen.source)
-    return session.run(inputs={"seed 0": chosen.inputs(0)}, dtypes=dtypes)
+    reference, load, inputs, source = pair(problem, kind)
+    session = Session(reference, load(), source=source)
+    return session.run(inputs={"seed 0": inputs(0)}, dtypes=dtypes)
 
 
 def test_there_are_ten():
@@ -44,12 +44,12 @@ def test_a_wrong_solution_fails_by_its_gradients_alone(problem):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_comparison_of_forwards_as_kernelbench_makes_it_sees_nothing(problem):
-    chosen = pair(problem, "wrong")
-    candidate = chosen.candidate()
-    state = list(chosen.reference.state_dict().values())
+    reference, load, inputs, _ = pair(problem, "wrong")
+    candidate = load()
+    state = list(reference.state_dict().values())
     names = list(candidate.state_dict())
     candidate.load_state_dict(dict(zip(names, state, strict=True)))
-    args = chosen.inputs(0)
+    args = inputs(0)
     with torch.no_grad():
-        got, expected = candidate(*args), chosen.reference(*args)
+        got, expected = candidate(*args), reference(*args)
     assert torch.allclose(got, expected, atol=1e-4, rtol=1e-4)  # KernelBench's, float32

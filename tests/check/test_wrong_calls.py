@@ -90,6 +90,11 @@ def test_a_module_that_takes_arguments_is_named_as_an_instance():
         target(f"{__file__}:Layer")
 
 
+def test_a_precision_by_another_name_is_not_known():
+    with pytest.raises(UnknownName, match="no dtype is called 'fp16'; did you mean"):
+        check(silu, shapes="4x8", dtypes=["fp16"])
+
+
 def test_one_tensor_is_one_input():
     assert check(silu, inputs=torch.randn(4, 8), quick=True).passes
     with pytest.raises(TypeError, match=r"not numpy.ndarray"):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import linecache
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,28 +60,9 @@ def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
             and not any(same(value, given) for given in inputs)
         )
 
-    yield from (f"ctx.{name}" for name, value in vars(ctx).items() if outside(value))
-    saved = ctx.saved_tensors
-    names = _saved_names(ctx._forward_cls)
-    for i, tensor in enumerate(saved):
-        if outside(tensor):
-            named = f"{names[i]} (" if len(names) == len(saved) else ""
-            yield f"{named}ctx.saved_tensors[{i}]" + (")" if named else "")
-
-
-def _saved_names(function: Any) -> list[str]:
-    """What stands in its one call of save_for_backward, if its source can be read."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return []
-    calls = [
-        node.args
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and getattr(node.func, "attr", "") == "save_for_backward"
-    ]
-    return [ast.unparse(argument) for argument in calls[0]] if len(calls) == 1 else []
+    saved = {f"saved_tensors[{i}]": t for i, t in enumerate(ctx.saved_tensors)}
+    kept = {**vars(ctx), **saved}
+    yield from (f"ctx.{name}" for name, value in kept.items() if outside(value))
 
 
 # Where a backward leaves autograd's graph: the call and its line.

@@ -14,8 +14,9 @@ from threadpoolctl import threadpool_limits
 from torch._functorch import config as functorch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from gradwatch.harness.check.frameworks import Bound, Forward, runs
+from gradwatch.harness.check.frameworks import Forward, runs
 from gradwatch.harness.check.frameworks.binding import bind as bind
+from gradwatch.harness.check.frameworks.causes import cause_of as cause_of
 from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
 from gradwatch.harness.tracing import Call as Call
 from gradwatch.harness.tracing import plain_autograd, tensors_in
@@ -29,7 +30,7 @@ TITLE = "PyTorch"
 #: Regimes of which a tensor has no form: its strides are never negative.
 FOREIGN = ("negative",)
 #: What a function raises for numbers and shapes that it does not take.
-RAISED = (RuntimeError, ArithmeticError, AssertionError, LookupError)
+RAISED = (RuntimeError, ArithmeticError, AssertionError, LookupError, ValueError)
 #: What the formulas of op pages are written in.
 ARRAYS = ArrayNames(torch)
 tensors = tensors_in
@@ -168,13 +169,6 @@ def forks() -> bool:
     """Whether a fork of this process can run it: no GPU, and nothing with threads."""
     threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
     return hasattr(os, "fork") and not (threads or torch.cuda.is_available())
-
-
-def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:
-    """Why a double backward is wrong; "" if unknown."""
-    from gradwatch.harness.check.frameworks.causes import cause_of
-
-    return cause_of(call, bound, cotangents)
 
 
 # Settings -----------------------------------------------------------------------------

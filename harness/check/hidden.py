@@ -1,0 +1,95 @@
+"""What rounding hides of a tensor, and in which step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gradwatch.harness.judging.diagnosis.sweep import Sweep
+from gradwatch.harness.judging.diagnosis.words import Words
+from gradwatch.harness.judging.draws import Draw, Draws, halves
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.thresholds import SAYS_NOTHING, SMALL, UNIT
+from gradwatch.harness.judging.verdict import allowed, zeros_pass
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node
+
+
+def hidden(judgement: Judgement, right: Reference | None) -> tuple[bool, bool]:
+    """Whether zeros would have passed, and whether it is zero beside the others."""
+    if judgement.verdict != "vacuous" or right is None:
+        return False, False
+    if _is_zero(right, judgement.tensor):
+        return False, True
+    return zeros_pass(right, judgement.tensor), False
+
+
+def _is_zero(right: Reference, tensor: str) -> bool:
+    """Whether a gradient is zero but for rounding, as of a bias before a batch norm.
+
+    It counts as judged where what it may be is at most a hundredth of the largest
+    gradient: a mistake shows as something of the size of the others.
+    """
+    nodes = right.graphs["first"]
+    gradients = [n.value for name, n in nodes.items() if name.startswith("d")]
+    sizes = (float(np.max(np.abs(v), initial=0.0)) for v in gradients)
+    most = 0.01 * max(sizes, default=0.0)
+    size = float(np.max(np.abs(nodes[tensor].value), initial=0.0))
+    if not (tensor.startswith("d") and size <= most):
+        return False
+    return size <= float(np.max(allowed(right, "first", tensor), initial=0.0)) <= most
+
+
+class Growth:
+    """How rounding grows from step to step, in an evaluation with one at each."""
+
+    def __init__(self, right: Reference) -> None:
+        make, self.nodes = right.build, dict[str, Node]()
+        assert make is not None
+
+        def build() -> dict[str, Node]:
+            self.nodes = dict(make())
+            return self.nodes
+
+        sweep, narrowest = Sweep(build, "first"), right.arithmetics[-1]
+        self.words = Words(sweep)
+        order = graph.topological_order([*sweep.order, *self.nodes.values()])
+        graph.forward(order)
+        draws = Draws(running_errors(order, narrowest, right.limit), order)
+        once = Draw(1 / (UNIT * right.limit))
+        pairs = draws.pair(np.random.default_rng(0), {*order}, once)
+        self.least = narrowest.roundoff
+        self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
+
+    def _share(self, node: Node, moved: tuple[Any, Any] | None) -> float:
+        """How far rounding has moved a node, over its norm; at least one rounding."""
+        if moved is None or not moved[0].any():
+            return self.least
+        with np.errstate(all="ignore"):
+            share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
+        return max(float(share), self.least) if share < np.inf else 1.0
+
+    def told(self, tensor: str) -> str:
+        """The step before a tensor that makes most of it, its line, and a way round."""
+        order, shares = graph.topological_order([self.nodes[tensor]]), self.shares
+
+        def growth(node: Node) -> float:
+            return shares[node] / max((shares[s] for s in node.inputs), default=1.0)
+
+        felt = [n for n in order if shares[n] >= SMALL * min(shares[order[-1]], 1.0)]
+        step, words = max(felt, key=growth), self.words
+        before = reversed(graph.topological_order([step]))
+        made = next((words.made[n][0] for n in before if n in words.made), step)
+        what = words.term(step) if step in words.sweep.flows else words.quoted(step)
+        if growth(step) < 1 / SAYS_NOTHING:
+            return ""
+        said = f"rounding grows {growth(step):,.0f}-fold in"
+        if shares[step] >= 1:
+            said = "nothing but rounding is left where terms cancel in"
+        return (
+            f"{said} {what}{words.line(made)}: float64 tells more, or more numbers in"
+            " its sums (a larger batch)"
+        )
