@@ -83,13 +83,13 @@ class Growth:
         step, words = max(felt, key=growth), self.words
         before = reversed(graph.topological_order([step]))
         made = next((words.made[n][0] for n in before if n in words.made), step)
-        what = words.term(step) if step in words.sweep.flows else words.quoted(step)
+        term = words.term(step) if step in words.sweep.flows else words.quoted(step)
         if growth(step) < 1 / SAYS_NOTHING:
             return ""
         said = f"rounding grows {growth(step):,.0f}-fold in"
         if shares[step] >= 1:
             said = "nothing but rounding is left where terms cancel in"
         return (
-            f"{said} {what}{words.line(made)}: float64 tells more, or more numbers in"
+            f"{said} {term}{words.line(made)}: float64 tells more, or more numbers in"
             " its sums (a larger batch)"
         )
