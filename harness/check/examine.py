@@ -208,7 +208,7 @@ class Bench:
         if row.shown != "vacuous" or not (row.own and known and known.build):
             return row
         self.growth = self.growth or Growth(known)
-        return replace(row, step=self.growth.told(judgement.tensor))
+        return replace(row, step=self.growth.explain(judgement.tensor))
 
     def oddities(self, rows: Sequence[Row]) -> Iterator[str]:
         """What is neither right nor wrong, a note each."""

@@ -72,7 +72,7 @@ class Growth:
             share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
         return max(float(share), self.least) if share < np.inf else 1.0
 
-    def told(self, tensor: str) -> str:
+    def explain(self, tensor: str) -> str:
         """The step before a tensor that makes most of it, its line, and a way round."""
         order, shares = graph.topological_order([self.nodes[tensor]]), self.shares
 
