@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,16 @@ def _named(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
     from gradwatch.harness.check.targets import target
 
     reference, name = target(asked["reference"]), asked["candidate"]
-    with _loaded(asked, name, lambda: target(name) if name else None) as candidate:
+    file, colon, rest = (name or "").partition(":")
+    apart = str(Path.cwd()), name
+    if file.endswith(".py"):
+        path = Path(file).resolve()
+        apart = str(path.parent), f"{path}{colon}{rest}"
+    load = (lambda: target(name)) if name else lambda: None
+    with _loaded(asked, apart, load) as (candidate, options):
         of_jax = are_of_jax(reference, candidate, None)
-        given = {"of_jax": of_jax, "announce": announce, **_options(asked)}
-        session = Session(reference, candidate, **given)
+        options |= {"of_jax": of_jax, "announce": announce}
+        session = Session(reference, candidate, **options)
         return session.run(
             shapes=asked["shapes"] or None,
             kwargs=asked["kwargs"],
@@ -92,18 +98,27 @@ def _named(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
 
 @contextlib.contextmanager
 def _loaded(
-    asked: Mapping[str, Any], name: str, load: Callable[[], Any]
-) -> Iterator[Any]:
-    """The candidate; apart, where nobody trusts it."""
-    from gradwatch.harness.check.subjects.apart import Apart
+    asked: Mapping[str, Any], apart: Sequence[Any], load: Callable[[], Any]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The candidate, and options of the session; apart, where nobody trusts it.
 
-    if not asked.get("untrusted"):
-        yield load()
-        return
-    named = asked["candidate"].partition(":")[0]
-    folder = Path(named).resolve().parent if named.endswith(".py") else Path.cwd()
-    with contextlib.closing(Apart(name, load, [folder], asked["timeout"])) as apart:
-        yield apart
+    A seed that is not given is drawn when the candidate has been loaded, which cannot
+    know it.
+    """
+    with contextlib.ExitStack() as stack:
+        if asked.get("untrusted"):
+            from gradwatch.harness.check.subjects.apart import Apart
+
+            named = Apart(asked["timeout"], *apart)
+            candidate = stack.enter_context(contextlib.closing(named))
+        else:
+            candidate = load()
+        seed = asked.get("seed")
+        drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+        options = _options({**asked, "seed": drawn})
+        if seed is None or asked.get("untrusted"):
+            options["notes"] = [f"the numbers are those of --seed {drawn}"]
+        yield candidate, options
 
 
 def _kernelbench(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
@@ -113,18 +128,10 @@ def _kernelbench(asked: Mapping[str, Any], announce: Callable[[str], None]) -> R
 
     problem, solution = map(Path, asked["kernelbench"])
     reference, load, inputs, source = kernelbench(problem, solution)
-    with _loaded(asked, "ModelNew module", load) as candidate:
-        # Drawn when the solution has been loaded, which cannot know it.
-        seed = asked["seed"]
-        seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-        session = Session(
-            *(reference, candidate),
-            source=source,
-            announce=announce,
-            **_options({**asked, "seed": seed}),
-        )
-        session.notes.append(f"the numbers are those of --seed {seed}")
-        seeds = (seed, seed + 1)
+    with _loaded(asked, load.args, load) as (candidate, options):
+        options |= {"announce": announce, "source": source}
+        seeds = (options["seed"], options["seed"] + 1)
+        session = Session(reference, candidate, **options)
         return session.run(
             inputs={f"seed {seed}": inputs(seed) for seed in seeds},
             dtypes=asked["dtypes"] or None,

@@ -48,15 +48,6 @@ def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
 OWN_SHAPE = (REGIMES["large"], REGIMES["mixed"], Regime("peaked", _peaked))
 
 
-#: What a training loop has and a check by the caller's numbers has not: another batch,
-#: a mean loss, parameters that have moved far.
-IN_THE_LOOP = {
-    "batch": Regime("batch"),
-    "mean_loss": Regime("mean_loss", cotangent="mean"),
-    "parameters": Regime("parameters"),
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One call to be judged.
@@ -78,6 +69,8 @@ class Trial:
         order: What is judged; see `gradwatch.harness.judging.orders`.
         main: The widest type of what the caller gave, which becomes `dtype`; narrower
             ones stay.
+        state: The module's tensors, of a step of a training: then a gradient by an
+            input is wanted only where that requires one.
     """
 
     name: str
@@ -93,6 +86,7 @@ class Trial:
     cotangents: tuple[Any, ...] = ()
     order: str = "vjp"
     main: str = ""
+    state: Mapping[str, Any] | None = None
 
     @property
     def edge(self) -> bool:
@@ -149,7 +143,7 @@ class Choice:
 
     `only` and `skip` are names such as "large" or "large 7x33"; one may stand alone.
     The caller's own trial is always run. `budget` is the time in seconds into which the
-    others have to fit.
+    others have to fit. A training of `train` steps comes last.
 
     Raises:
         UnknownName: `edges` is none of "report", "fail", "skip".
@@ -161,6 +155,7 @@ class Choice:
     edges: str = "report"
     strict: bool = False
     budget: float | None = None
+    train: int = 0
 
     def __post_init__(self) -> None:
         known("choice of edges", self.edges, ("report", "fail", "skip"))
@@ -202,13 +197,11 @@ def handed_over(
     *,
     seed: int,
     label: str,
-    admits: Callable[[Trial], bool] | None,
     **common: Any,
 ) -> Iterator[Trial]:
     """The caller's numbers as they are, in several layouts, with several cotangents.
 
-    With `admits` come those of `IN_THE_LOOP`, as far as it takes them. `common` are
-    fields of every trial.
+    `common` are fields of every trial.
     """
     used = common["framework"]
     first = Trial(
@@ -225,11 +218,9 @@ def handed_over(
     first = replace(first, args=given[0], kwargs=given[1])
 
     def trial(name: str) -> Trial:
-        regime = IN_THE_LOOP.get(name) or REGIMES[name]
+        regime = REGIMES[name]
         laid, scale = regime.layout, SCALES.get(name, 1.0)
         args = used.mapped(lambda v: used.relaid(v, laid, scale), first.args)
-        if name == "batch":
-            args = _another_batch(args, used, np.random.default_rng(seed))
         described = f"{label}, {name}"
         return replace(
             first,
@@ -243,20 +234,6 @@ def handed_over(
 
     yield first
     yield from (trial(n) for n in HANDED_OVER[1:] if n not in used.FOREIGN)
-    yield from filter(admits, map(trial, IN_THE_LOOP)) if admits else ()
-
-
-def _another_batch(args: Any, used: Any, rng: np.random.Generator) -> Any:
-    """Rows of the arguments, drawn with replacement; fewer or more than there are."""
-    lengths = [len(t) for t in used.tensors(args) if t.ndim]
-    if not lengths or not lengths[0]:
-        return args
-    batch = lengths[0]
-    other = rng.choice([n for n in range(1, 2 * batch + 2) if n != batch])
-    rows = rng.integers(batch, size=other)
-    return used.mapped(
-        lambda t: used.drawn(t, rows) if t.ndim and len(t) == batch else t, args
-    )
 
 
 def planned(

@@ -34,6 +34,7 @@ def check(
     edges: str = "report",
     strict: bool = False,
     budget: float | None = None,
+    train: int = 0,
     name: str = "",
 ) -> Report:
     """Run a candidate forward and backward, and judge its outputs and gradients.
@@ -81,6 +82,8 @@ def check(
             caller's own, which is otherwise counted as a refusal.
         budget: Seconds of processor time for the trials beside the caller's own, 30 if
             not said; the report says which were left out.
+        train: Steps of a training beside the reference: all are compared with it, and
+            of each stage two are judged.
         name: Of what is judged, in the report, in place of its own.
 
     Returns:
@@ -93,7 +96,7 @@ def check(
             and the way round.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
-    choice = Choice(only, skip, quick, edges, strict, budget)
+    choice = Choice(only, skip, quick, edges, strict, budget, train)
     dtypes = dtypes.split(",") if isinstance(dtypes, str) else dtypes
     given = None if inputs is None else _several(inputs)
     session = Session(

@@ -152,8 +152,12 @@ def script(
         rows: Their judgements, one of which fails.
         source: Lines that define `candidate`, where it is known how it was loaded.
     """
-    row = next(row for row in rows if not row.judgement.passes)
-    trial = next(t for t in trials if (t.dtype, t.name) == (row.dtype, row.trial))
+    tried = {(trial.dtype, trial.name): trial for trial in trials}
+    wrong = (row for row in rows if not row.judgement.passes)
+    row = next((row for row in wrong if (row.dtype, row.trial) in tried), None)
+    if row is None:  # it has failed in training alone
+        return ""
+    trial = tried[row.dtype, row.trial]
     trial, row = shrunk(subject, candidate, trial, row)
     bench = Bench.of(subject, candidate, trial)
     bound, call, cotangents = bench.bound, bench.call, bench.cotangents()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import itertools
 import math
-import random
 import re
 import time
 import traceback
@@ -21,10 +21,11 @@ from gradwatch.harness.check.budget import (
     require_memory,
 )
 from gradwatch.harness.check.choice import Choice, Trial, handed_over, planned, widest
-from gradwatch.harness.check.examine import examined
+from gradwatch.harness.check.examine import examined, in_process
 from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
     Elsewhere,
+    Raised,
     framework,
     require_instance,
 )
@@ -100,6 +101,8 @@ class Session:
             self.notes += [f"the candidate could not be given {lacks}"] if lacks else []
         if apart and self.order != "vjp":
             raise ValueError(f"{self.order} is judged of trusted code alone: --trusted")
+        if self.choice.train and (self.order != "vjp" or theirs or ours):
+            raise ValueError("what is trained are gradients of PyTorch's functions")
         if self.candidate is not None and not (apart or callable(self.candidate)):
             kind = type(self.candidate).__name__
             raise TypeError(
@@ -137,7 +140,7 @@ class Session:
                     trials += self._trials(plain, main, inputs, specs, kwargs or {})
             trials = self.choice.of(trials)
             rows = list(self._rows(trials))
-            rows += self._after_calls(trials)
+            rows += self._trained([trial for trial in trials if trial.as_given])
             self._refuse_other_steps(trials, rows)
         give_back()
         report = Report(
@@ -202,20 +205,26 @@ class Session:
         owner = getattr(self.reference, "__self__", None)
         return inspect.isclass(owner) and hasattr(owner, "backward")
 
-    def _after_calls(self, trials: Sequence[Trial]) -> Iterator[Row]:
-        """Judge what is apart again, among many calls that nobody judges."""
-        apart, rng = self.candidate, random.Random(self.seed)
-        if not isinstance(apart, Elsewhere):
+    def _trained(self, trials: Sequence[Trial]) -> Iterator[Row]:
+        """Judge some steps of a training, in each precision."""
+        if not self.choice.train:
             return
-        from gradwatch.harness.check.subjects.apart import AFTER, CALLS, ENOUGH
+        from gradwatch.harness.check.frameworks.loop import Training
+        from gradwatch.harness.check.training import trained
 
-        end = time.monotonic() + ENOUGH
-        for judged in range(AFTER):
-            if judged >= 3 and time.monotonic() > end:
-                return
-            apart.calls = rng.randrange(CALLS)
-            trial = replace(trials[0], name=f"{trials[0].name}, after calls")
-            yield from examined(self.subject, apart, replace(trial, thorough=False))
+        def ask(what: str, *given: Any) -> Any:
+            try:
+                return getattr(here, what)(*given)
+            except (Exception, SystemExit) as error:  # whatever it raises
+                raise Raised(in_short(error)) from error
+
+        apart, own = self.candidate, in_process(self.subject, self.candidate)
+        here = Training(copy.deepcopy(own))
+        used = apart.train if isinstance(apart, Elsewhere) else ask
+        for dtype in dict.fromkeys(trial.dtype for trial in trials):
+            of_one = [trial for trial in trials if trial.dtype == dtype]
+            asked = self.choice.train, self.seed, self.compute, self.notes
+            yield from trained(self.subject, used, of_one, *asked)
 
     def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
         """Raise where a forward that was accused by cannot be the definition."""
@@ -280,10 +289,9 @@ class Session:
             "seed": self.seed,
         }
         if inputs is not None:
-            loop = isinstance(self.candidate, Elsewhere)
-            given = {**common, "admits": self._admits if loop else None}
             for label, args in inputs.items():
-                yield from handed_over(args, dtype, label=label, kwargs=kwargs, **given)
+                asked = {**common, "label": label, "kwargs": kwargs}
+                yield from handed_over(args, dtype, **asked)
             return
         for sizes, extra in specs:
             require_memory(

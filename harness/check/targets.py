@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,7 +98,7 @@ def loaded(path: Path) -> ModuleType:
 
 def kernelbench(
     problem: Path, solution: Path
-) -> tuple[Any, Callable[[], Any], Callable[[int], Sequence[Any]], str]:
+) -> tuple[Any, partial[Any], Callable[[int], Sequence[Any]], str]:
     """`Model`, what makes `ModelNew`, what makes inputs at a seed, and source.
 
     Of a problem and a solution in KernelBench's form. Both modules are constructed
@@ -107,27 +108,25 @@ def kernelbench(
     Raises:
         UnknownName: A file or a name in it is missing.
     """
+    from gradwatch.harness.check.frameworks import loop
+
     asked = loaded(problem)
     model = _member(asked, "Model", problem)
     get_inputs = _member(asked, "get_inputs", problem)
-    init = getattr(asked, "get_init_inputs", list)
-
-    def constructed(kind: Any) -> Any:
-        torch.manual_seed(0)
-        given: Any = init()
-        torch.manual_seed(0)
-        return kind(**given) if isinstance(given, Mapping) else kind(*given)
+    torch.manual_seed(0)
+    given: Any = getattr(asked, "get_init_inputs", list)()
+    init = {"kwargs" if isinstance(given, Mapping) else "args": given}
+    torch.manual_seed(0)
+    reference = model(*init.get("args", ()), **init.get("kwargs", {}))
 
     def inputs(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
         return list(get_inputs())
 
-    def candidate() -> Any:
-        return constructed(_member(loaded(solution), "ModelNew", solution))
-
-    reference = constructed(model)
     if not isinstance(reference, torch.nn.Module):
         raise UnknownName(f"Model of {problem} is no torch.nn.Module")
+    name = f"{solution.resolve()}:ModelNew"
+    candidate = partial(loop.loaded, str(solution.resolve().parent), name, init)
     return reference, candidate, inputs, _source(problem, solution)
 
 

@@ -23,8 +23,10 @@ from gradwatch.harness.workers.child import Child, Failed
 from gradwatch.harness.workers.confinement import bare_environment
 from gradwatch.impls.catalogue import known
 
+#: Of a training of code that nobody trusts, where `--train` does not say.
+STEPS = 1000
 #: Options that choose the trials, and what fails of them.
-_CHOICE = ("only", "skip", "quick", "edges", "strict", "budget")
+_CHOICE = ("only", "skip", "quick", "edges", "strict", "budget", "train")
 
 
 def _arguments(
@@ -74,7 +76,9 @@ def _trials(name: str, text: str) -> Callable[[options.Command], options.Command
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--compute", help="Precision of the candidate's intermediate values.")
 @click.option(
-    "--seed", type=int, help="Of all numbers; 0, with --kernelbench drawn and printed."
+    "--seed",
+    type=int,
+    help="Of all numbers; 0, drawn and printed with --kernelbench or --untrusted.",
 )
 @click.option(
     "--order",
@@ -117,6 +121,13 @@ def _trials(name: str, text: str) -> Callable[[options.Command], options.Command
     help="Run the candidate apart from the judge, without environment, home, network "
     "or writing; the default with --kernelbench.",
 )
+@click.option(
+    "--train",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Train for N steps beside the reference: all are compared, a few are judged; "
+    "1000 with --untrusted.",
+)
 @options.seconds("--timeout", 600.0, "Time for all of it; what hangs is ended.")
 @options.json_file
 @click.option("--repro", metavar="F", help="Write a script that shows the failure.")
@@ -150,6 +161,8 @@ def command(
     if kernelbench and candidate is None:
         raise click.UsageError("--kernelbench takes a problem and a solution")
     untrusted = kernelbench if untrusted is None else untrusted
+    if given["train"] is None:
+        given["train"] = STEPS if untrusted else 0
     if untrusted and candidate is None:
         raise click.UsageError("--untrusted takes a reference and a candidate")
     if untrusted and repro and not kernelbench:
@@ -168,7 +181,7 @@ def command(
         "untrusted": untrusted,
         "width": output().width,
         **given,
-        "seed": given["seed"] if kernelbench else given["seed"] or 0,
+        "seed": given["seed"] if untrusted or kernelbench else given["seed"] or 0,
     }
     with ticking(lambda: "checking", terminal=False):  # there the child says more
         found = _asked(request)
@@ -214,6 +227,7 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
     if repro and answered["script"]:
         documents.replace_file(Path(repro), answered["script"])
     elif repro:
-        why = "nothing fails" if answered["passes"] else "it is of JAX's functions"
+        why = "it is of JAX's functions, or of a training"
+        why = "nothing fails" if answered["passes"] else why
         click.echo(f"gradwatch: {why}, so no script is written", err=True)
     return 0 if answered["passes"] else 1

@@ -365,7 +365,6 @@ def cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     zeros   half of the elements are 0, as behind a mask or an unused output
     large   around 1e3, as with a scaled loss
     times 1e6, times 1e-6  random, scaled
-    mean    as of a mean loss that is nearly at its least: random / 10 over their number
     constant  a tenth everywhere: equal terms round the same way
     sparse  a tenth of the elements are not 0
     repeated  the same along the first axis, whose stride can then be 0
@@ -379,8 +378,6 @@ def cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     values = np.asarray(rng.standard_normal(shape))
     if kind == "zeros":
         return np.where(rng.random(shape) < 0.5, 0.0, values)
-    if kind == "mean":
-        return 0.1 * values / max(1, values.size)
     if kind == "sparse":
         return np.where(rng.random(shape) < 0.1, values, 0.0)
     return np.asarray(_SCALES.get(kind, 1.0) * values)

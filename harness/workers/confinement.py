@@ -14,11 +14,13 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache, reduce
+from multiprocessing.connection import Connection
 from operator import or_
 from pathlib import Path
 
 from gradwatch.harness.project.machines import memory
 from gradwatch.harness.project.paths import ROOT, SOURCE, user_cache
+from gradwatch.harness.workers.lifetime import adopt_orphans, die_with_parent
 
 #: Variables of the environment that such code gets; no other holds for a computation.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
@@ -42,31 +44,70 @@ def bare_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
-def confine(scratch: Path, read: Iterable[Path], seconds: float) -> list[str]:
+def confine(scratch: Path, read: Iterable[Path], seconds: float | None) -> list[str]:
     """Confine this process, which has one thread; return what could not be had.
 
     It cannot be undone. Files can be written in `scratch` alone. The environment is for
-    whoever starts the process to clean: it can be read to its end.
+    whoever starts the process to clean: it can be read to its end. Without `seconds`
+    nothing that it can ask for says that it is limited.
     """
     os.environ |= {"HOME": str(scratch), "TMPDIR": str(scratch)}
-    missing = []
-    limits = {
-        resource.RLIMIT_DATA: memory() // 2,
-        resource.RLIMIT_CPU: int(seconds) + 1,
-    }
-    if _call("unshare", _NEW_USER | _NEW_NETWORK | _NEW_IPC):
-        missing.append("a network of its own")
-    else:  # or the processes of all that the user runs would count
-        limits[resource.RLIMIT_NPROC] = MOST_PROCESSES
-    for which, most in limits.items():
-        _, hard = resource.getrlimit(which)
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(which, (most, most))
+    missing = [] if _apart() else ["a network of its own"]
+    if seconds is not None:
+        _limit(resource.RLIMIT_DATA, memory() // 2)
+        _limit(resource.RLIMIT_CPU, int(seconds) + 1)
     python = sys.prefix, sys.base_prefix, *filter(None, sys.path)
     readable = [*map(Path, (*READ, *python)), *read]
     if not _landlocked(readable, [scratch, *map(Path, WRITTEN)]):
         missing.append("files of its own (Landlock)")
     return missing
+
+
+def become(number: int, pipe: int, script: str, scratch: str, read: list[str]) -> None:
+    """Confine this process, and let it be a Python that runs a script, as people do.
+
+    What could not be had is said by the pipe with this number, which is then `pipe`.
+    """
+    parent, home = os.getppid(), Path(scratch)
+    missing = confine(home, map(Path, read), None)
+    die_with_parent(parent)
+    adopt_orphans()  # so that they end with it
+    with Connection(os.dup2(number, pipe)) as connection:
+        connection.send(missing)
+        user = {"USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh", "PWD": scratch}
+        found = {name: os.environ[name] for name in ("HOME", "TMPDIR")}
+        one = {"OMP_NUM_THREADS": "1"}  # as torchrun has it: small steps lose by more
+        os.chdir(home)
+        environment = {**bare_environment(), **user, **found, **one}
+        os.execve(sys.executable, [sys.executable, script], environment)
+
+
+def _limit(which: int, most: int) -> None:
+    _, hard = resource.getrlimit(which)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
+
+
+def _apart() -> bool:
+    """Give this process namespaces, where its user keeps its number; say if they are.
+
+    What it may start is limited by the outer one of two, which has the limit that held
+    when the inner one was made. Asked for, its own limit is the one that it had.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    user, group = os.getuid(), os.getgid()
+    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1"}
+    maps["gid_map"] = f"{group} {group} 1"
+    most = MOST_PROCESSES if hard < 0 else min(MOST_PROCESSES, hard)
+    for namespaces in (_NEW_USER | _NEW_NETWORK | _NEW_IPC, _NEW_USER):
+        if _call("unshare", namespaces):
+            return namespaces == _NEW_USER
+        with contextlib.suppress(OSError):
+            for name, content in maps.items():
+                Path("/proc/self", name).write_text(content)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
+    resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+    return True
 
 
 @cache

@@ -64,13 +64,17 @@ class Forward(NamedTuple):
 class Elsewhere:
     """A candidate in a process of its own; see `subjects.apart`."""
 
-    calls: int
     missing: list[str]
     observe: Any
+    train: Any
 
 
 class Raised(Exception):
-    """What a candidate elsewhere has raised, or how it has ended its process."""
+    """What a candidate elsewhere has raised, or how it has `ended` its process."""
+
+    def __init__(self, words: str, ended: bool = False) -> None:
+        super().__init__(words)
+        self.ended = ended
 
 
 def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]:

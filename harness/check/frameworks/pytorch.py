@@ -121,12 +121,6 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
     return tensor
 
 
-def drawn(tensor: Tensor, rows: Any) -> Tensor:
-    """Some rows of a tensor."""
-    taken = tensor.detach()[torch.from_numpy(rows).to(tensor.device)]
-    return taken.requires_grad_(tensor.requires_grad)
-
-
 def array_of(tensor: Tensor) -> Array:
     """The `numbers` of a tensor in NumPy, which lacks bfloat16: float32 holds it."""
     held = numbers(tensor).cpu()

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import time
-from collections.abc import Callable, Sequence
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import torch
 from msgspec import Struct
-from torch.utils._pytree import tree_leaves, tree_map
 
-from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised, loop
 from gradwatch.harness.check.frameworks.binding import bind
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.check.frameworks.runs import Tensor, floating, in_short, observe
+from gradwatch.harness.check.frameworks.runs import Tensor, in_short, observe
 from gradwatch.harness.project.lock import scratch
-from gradwatch.harness.workers.confinement import confine
+from gradwatch.harness.project.machines import memory
+from gradwatch.harness.workers import confinement
+from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
+from gradwatch.harness.workers.process import Process
 
-#: Calls before each of some more trials at the end, and the most seconds for them: what
-#: counts its calls, or is right when it is called slowly, shows. What is wrong in every
-#: seventh call is missed by thirty with a chance of 1 %.
-CALLS, AFTER, CALLING = 150, 30, 0.1
-#: Seconds after which three are enough: a reference may take one.
-ENOUGH = 10.0
+#: Seconds for a step of a training.
+PATIENCE = 60.0
+
+
+#: What `loop.sent` says of a tensor.
+_Sent = tuple[str, list[int], int]
+_BEGIN = confinement.__name__, confinement.become.__name__
 
 
 class Answer(Struct):
@@ -40,25 +43,30 @@ class Answer(Struct):
 
 
 class Apart(Elsewhere):
-    """The candidate that `load` returns, in a confined fork of this process.
+    """A candidate that nobody trusts, in confined processes of its own.
 
-    What is sent to it are tensors; what it answers are tensors and texts. It never
-    learns which of its calls are judged, and nothing that it changes is here. It is
-    called `calls` times before it is observed the next time.
+    What is sent there are tensors; what comes back are tensors and texts, and nothing
+    that it changes is here. Trials are run in a fork of this process, a training in a
+    script that holds nothing of ours.
+
+    Args:
+        seconds: Of processor time, in trials.
+        folder, name, init: As for `loop.loaded`.
 
     Raises:
         ValueError: It cannot be loaded.
     """
 
     def __init__(
-        self, name: str, load: Callable[[], Any], read: Sequence[Path], seconds: float
+        self, seconds: float, folder: str, name: str, init: Any = None
     ) -> None:
-        self.__qualname__, self.calls = name, 0  # for who names it
-        self._load, self._read, self._seconds = load, read, seconds
+        self.__qualname__ = name.rpartition(":")[2]  # for who names it
+        self._named, self._seconds = (folder, name, init), seconds
         self._open = contextlib.ExitStack()
         self._scratch = self._open.enter_context(scratch("check")) / "own"
         self._scratch.mkdir()
         self._candidate: Any = None
+        self._training: Process | None = None
         self._fork = Fork(self._answer, lambda: None)
         loaded = self._asked(None)
         self.missing = loaded.missing
@@ -73,10 +81,62 @@ class Apart(Elsewhere):
             Raised: By the candidate.
         """
         sent = replace(bound, traced=None, call=replace(bound.call, function=bool))
-        answer, self.calls = self._asked((sent, how, self.calls)), 0
+        answer = self._asked((sent, how))
         if answer.seen is None:
             raise Raised(answer.raised)
         return answer.seen
+
+    def train(self, *request: Any) -> dict[str, list[Any]]:
+        """What `loop.Training` answers, in a process that holds nothing of ours.
+
+        Raises:
+            Raised: By the candidate.
+        """
+        if self._training is None:
+            self._training = self._begun()
+            self.train("load", *self._named)
+        try:
+            self._training.connection.send_bytes(pickle.dumps(request))
+            words, shapes, content = (self._heard(self._training) for _ in range(3))
+            record = msgspec.json.decode(shapes, type=dict[str, list[_Sent | None]])
+            at, numbers = 0, memoryview(content)
+            found: dict[str, list[Any]] = {name: [] for name in record}
+            for name, tensors in record.items():
+                for one in tensors:
+                    length = one[2] if one else 0
+                    part = bytes(numbers[at : at + length])
+                    found[name].append(one and _received(Tensor, (*one[:2], part)))
+                    at += length
+        except (EOFError, OSError) as error:
+            how = self._training.end()
+            late = isinstance(error, TimeoutError)
+            why = f"no answer in {PATIENCE:g} s" if late else how
+            raise Raised(f"ended the process: {why}", ended=True) from None
+        except (msgspec.MsgspecError, RuntimeError, ValueError):
+            raise Raised("wrote into the pipe of its process", ended=True) from None
+        if words:
+            raise Raised(legible(words.decode(errors="replace")))
+        return found
+
+    def _begun(self) -> Process:
+        home = self._scratch / "home"
+        home.mkdir()
+        script = shutil.copy(loop.__file__, home / "train.py")
+        where = loop.PIPE, str(script), str(home), [self._named[0]]
+        begun = Process(*_BEGIN, *where, stdout=None, alone=True)
+        self._open.callback(begun.close)
+        begun.heard(PATIENCE)
+        return begun
+
+    def _heard(self, training: Process) -> bytes:
+        """What it says; it is killed where it takes half of the memory."""
+
+        def limited() -> None:
+            with contextlib.suppress(psutil.Error):
+                if training.process.memory_info().rss > memory() // 2:
+                    training.kill()
+
+        return training.heard(PATIENCE, limited)
 
     def close(self) -> None:
         """End it, and remove what it has written."""
@@ -99,36 +159,17 @@ class Apart(Elsewhere):
         request, answer = pickle.loads(content), Answer()
         try:
             if self._candidate is None:
-                answer.missing = confine(self._scratch, self._read, self._seconds)
-                self._candidate = self._load()
+                answer.missing = confinement.confine(
+                    self._scratch, [Path(self._named[0])], self._seconds
+                )
+                self._candidate = loop.loaded(*self._named)
             if request:
-                bound, how, calls = request
-                self._train(bound, calls)
+                bound, how = request
                 call = bind(self._candidate, bound)
                 answer.seen = observe(call, bound.tensors, bound.wanted, *how)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             answer.raised = in_short(error)
         return msgspec.msgpack.encode(answer, enc_hook=_sent)
-
-    def _train(self, bound: Bound, calls: int) -> None:
-        """Call it as a training loop does: itself, with what it has kept."""
-        function, end = self._candidate, time.monotonic() + CALLING
-        state = () if isinstance(function, torch.nn.Module) else bound.tensors
-        state = state[len(state) - len(bound.call.state) :]
-        for _ in range(calls):
-            if time.monotonic() > end:
-                return
-            given = tree_map(_leaf, (bound.call.args, dict(bound.call.kwargs)))
-            found = tree_leaves(function(*given[0], *state, **given[1]))
-            outputs = [y for y in found if floating(y) and y.requires_grad]
-            if outputs:
-                dys = [y.detach() / max(1, y.numel()) for y in outputs]
-                torch.autograd.backward(outputs, dys)
-
-
-def _leaf(value: Any) -> Any:
-    """A tensor that no earlier call has seen."""
-    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _sent(value: Any) -> Any:

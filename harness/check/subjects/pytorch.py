@@ -84,9 +84,12 @@ class TorchSubject:
         if not traced:
             return Bound(call, (), tensors, (), ())
         ran = self._traced(trial, state)
-        draws = ran.program.draws
+        draws, wanted, count = ran.program.draws, ran.wanted, len(trial.tensors)
+        if trial.state is not None:
+            needed = (t.requires_grad for t in trial.tensors)
+            wanted = (*needed, *wanted[count:])
         bound = Bound(
-            *(replace(call, draws=draws), ran.names, tensors, ran.wanted, ran.results),
+            *(replace(call, draws=draws), ran.names, tensors, wanted, ran.results),
             traced=ran,
             draws=tuple(draws),
         )
@@ -99,13 +102,14 @@ class TorchSubject:
         if self.module is not None and torch.device(trial.device).type != "cpu":
             function = copy.deepcopy(self.module).cpu()
         args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
-        seed = np.random.default_rng([*trial.seed, 3]).integers(2**31)
-        traced = trace(function, args, kwargs, own, int(seed))
+        traced = trace(function, args, kwargs, own, seed_of_draws(trial.seed))
         traced.refuse_contested(trial.dtype)
         return traced
 
     def _state(self, trial: Trial) -> State:
         """The module's tensors, mostly a little off: a bias of 0 hides much."""
+        if trial.state is not None:
+            return dict(trial.state)
         rng = np.random.default_rng([*trial.seed, 2])
         parameters = dict(self.module.named_parameters()) if self.module else {}
         state = {}
@@ -114,11 +118,7 @@ class TorchSubject:
             if floating(held):
                 noise = torch.from_numpy(np.asarray(rng.standard_normal(held.shape)))
                 shift = (0.1 * noise).to(held)
-                if trial.regime.name == "parameters" and name in parameters:
-                    # drawn afresh, ten times larger
-                    size = held.std() if held.numel() > 1 else held.abs().sum()
-                    held = 10 * noise.to(held) * (size if size else 0.1)
-                elif not trial.as_given:  # buffers: a variance stays positive, a mask 0
+                if not trial.as_given:  # buffers: a variance stays positive, a mask 0
                     held = held + (shift if name in parameters else held * shift.abs())
             state[name] = held
         return state
@@ -152,6 +152,11 @@ class TorchSubject:
 
         outputs = functools.partial(_outputs, traced) if second else None
         return Question(build, trial.dtype, compute, outputs, unreached)
+
+
+def seed_of_draws(seed: Sequence[int]) -> int:
+    """The seed of what a function draws in a trial."""
+    return int(np.random.default_rng([*seed, 3]).integers(2**31))
 
 
 def _shapes(trial: Trial) -> tuple[tuple[int, ...], ...]:

@@ -1,0 +1,230 @@
+"""A training loop, which is told its batches and says what every step did.
+
+It runs as a script of its own and needs PyTorch alone, so that what is trained in it
+finds what it finds in anybody's training.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pickle
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+Tensor = torch.Tensor
+Tensors = list["Tensor | None"]
+
+#: Of an output, and of random numbers of its shape.
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "squares": lambda y, target: (y - target).square().mean(),
+    "mean": lambda y, _: y.mean(),
+    "falling mean": lambda y, _: -y.mean(),
+    "sum": lambda y, weights: (y * weights).sum(),
+}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "SGD": lambda learned, lr: torch.optim.SGD(learned, lr, momentum=0.9),
+    "AdamW": torch.optim.AdamW,
+}
+#: The descriptor of the pipe of a process that runs this.
+PIPE = 3
+
+
+def loaded(folder: str, name: str, init: Mapping[str, Any] | None = None) -> Any:
+    """What "file.py:name", "module:name" or a dotted name means.
+
+    Classes of modules are constructed, with the arguments `init`.
+    """
+    sys.path.insert(0, folder)
+    file, _, path = name.partition(":")
+    if file.endswith(".py"):
+        stem = os.path.splitext(os.path.basename(file))[0]
+        spec = importlib.util.spec_from_file_location(stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        held: Any = importlib.util.module_from_spec(spec)
+        sys.modules[stem] = held
+        spec.loader.exec_module(held)
+        for part in path.split("."):
+            held = getattr(held, part)
+    else:
+        held = pkgutil.resolve_name(name)
+    if isinstance(held, type) and issubclass(held, torch.autograd.Function):
+        return held.apply
+    if not isinstance(held, type):
+        return held
+    torch.manual_seed(0)
+    given = init or {}
+    return held(*given.get("args", ()), **given.get("kwargs", {}))
+
+
+class Training:
+    """A module or function that is trained, stage by stage."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.before = model, Tensors()
+
+    def stage(self, asked: Mapping[str, Any]) -> dict[str, Tensors]:
+        """Begin a stage: its data, where the parameters start, and how they go on."""
+        self.asked, device = asked, asked["device"]
+        self.before = []
+        self.noise = torch.Generator(device).manual_seed(asked["seed"])
+        flat, self.spec = tree_flatten(asked["data"])
+        self.flat = [self._moved(v) if isinstance(v, Tensor) else v for v in flat]
+        self.tables = [v for v in self.flat if isinstance(v, Tensor)]
+        for table, follows in zip(self.tables, asked["follows"], strict=True):
+            table.requires_grad_(follows)
+        if isinstance(self.model, torch.nn.Module):
+            self.model.to(device).train(asked["train"])
+            if asked["dtype"] != asked["drawn"]:
+                self.model.to(asked["dtype"])
+            self.state = self._own()
+            with torch.no_grad():
+                for own, start in zip(self.state, asked["state"], strict=True):
+                    own.copy_(start)
+        else:
+            held = map(self._moved, asked["state"])
+            pairs = zip(held, asked["learned"], strict=True)
+            self.state = [start.requires_grad_(learned) for start, learned in pairs]
+        learned = [t for t in (*self.state, *self.tables) if t.requires_grad]
+        self.optimizer = OPTIMIZERS[asked["optimizer"]](learned, lr=asked["lr"])
+        return {}
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        """A tensor on the device, and in the precision of the stage."""
+        held, wide = tensor.detach().to(self.asked["device"]), self.asked["dtype"]
+        if wide == self.asked["drawn"] or not parts(held).is_floating_point():
+            return held.clone()
+        return held.to(wide.to_complex() if held.is_complex() else wide)
+
+    def _own(self) -> list[Tensor]:
+        """A module's parameters and buffers, in the reference's order.
+
+        Raises:
+            ValueError: They are others.
+        """
+        model, names, start = self.model, self.asked["names"], self.asked["state"]
+        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        mine = {name.removeprefix("_orig_mod."): t for name, t in own.items()}
+        if set(mine) == set(names):
+            return [mine[name] for name in names]
+        if [t.shape for t in own.values()] != [t.shape for t in start]:
+            raise ValueError("the candidate's parameters are not the reference's")
+        return list(own.values())
+
+    def step(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
+        """One step of the optimiser; what it started from, and what came out."""
+        pairs = list(zip(self.tables, self.asked["by_rows"], strict=True))
+        given = [t[rows] if by else t.clone() for t, by in pairs]
+        self.before, new = copies((*given, *self.state)), iter(given)
+        flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
+        args, kwargs = tree_unflatten(flat, self.spec)
+        own = () if isinstance(self.model, torch.nn.Module) else self.state
+        if seed is not None:
+            torch.manual_seed(seed)
+        self.optimizer.zero_grad()
+        found = tree_leaves(self.model(*args, *own, **kwargs))
+        ys = [y for y in found if isinstance(y, Tensor)][: self.asked["count"]]
+        odd = [type(y).__name__ for y in ys if type(y) is not Tensor]
+        if odd:
+            raise TypeError(f"returned {', '.join(odd)}, no tensor")
+        outputs, cotangents = copies(ys), self._backward(ys)
+        after = copies((*given, *self.state))
+        gradients: Tensors = [
+            t.grad[rows] if by and t.grad is not None else t.grad for t, by in pairs
+        ]
+        gradients += copies([t.grad for t in self.state])
+        self.optimizer.step()
+        return {
+            "tensors": self.before,
+            "outputs": outputs,
+            "cotangents": cotangents,
+            "gradients": gradients,
+            "after": after,
+        }
+
+    def started(self) -> dict[str, Tensors]:
+        """What the last step began with."""
+        return {"tensors": self.before}
+
+    def _backward(self, ys: Sequence[Tensor]) -> Tensors:
+        """Let a loss flow back through outputs; what flows into each."""
+        loss, weight = LOSSES[self.asked["loss"]], self.asked["weight"]
+        floats = [y.is_floating_point() or y.is_complex() for y in ys]
+        ends = [y for y, follows in zip(ys, floats, strict=True) if follows]
+        drawn = {"generator": self.noise, "dtype": self.asked["drawn"]}
+        noise = [
+            torch.randn(parts(y).shape, device=y.device, **drawn).to(parts(y).dtype)
+            for y in ends
+        ]
+
+        def total(outputs: Sequence[Tensor]) -> Tensor:
+            pairs = zip(outputs, noise, strict=True)
+            losses = [weight * loss(parts(y), drawn) for y, drawn in pairs]
+            return torch.stack([one.double() for one in losses]).sum()
+
+        apart = [y.detach().clone().requires_grad_() for y in ends]
+        flowing = iter(torch.autograd.grad(total(apart), apart) if apart else ())
+        torch.autograd.backward(total(ends))
+        return [next(flowing) if follows else None for follows in floats]
+
+
+def parts(tensor: Tensor) -> Tensor:
+    """Real numbers: of complex ones both parts."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def copies(tensors: Sequence[Tensor | None]) -> Tensors:
+    """Copies that later steps do not reach."""
+    return [None if t is None else t.detach().clone() for t in tensors]
+
+
+def sent(record: Mapping[str, Tensors]) -> tuple[bytes, bytes]:
+    """A record as what it holds, and its numbers one after the other."""
+    shapes: dict[str, list[Any]] = {}
+    content = bytearray()
+    for name, tensors in record.items():
+        shapes[name] = []
+        for tensor in tensors:
+            if tensor is None:
+                shapes[name].append(None)
+                continue
+            held = tensor.detach().cpu().resolve_conj().resolve_neg()
+            flat = torch.empty(held.numel(), dtype=held.dtype)  # strides of any kind
+            flat.copy_(held.reshape(-1))
+            numbers = flat.view(torch.uint8).numpy().tobytes()
+            shapes[name].append([str(held.dtype), list(held.shape), len(numbers)])
+            content += numbers
+    return json.dumps(shapes).encode(), bytes(content)
+
+
+def main() -> None:
+    """Answer requests: first what to load, then stages and steps."""
+    pipe, training = Connection(PIPE), Training(None)
+    while True:
+        try:
+            what, *given = pickle.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        try:
+            if what == "load":
+                training, record = Training(loaded(*given)), {}
+            else:
+                record = getattr(training, what)(*given)
+            answer = (b"", *sent(record))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
+            said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+            answer = said.encode(errors="replace"), b"{}", b""
+        for content in answer:
+            pipe.send_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""Training beside the reference: every step is compared with it, and a few are judged.
+
+What is wrong in few calls, or after something has moved, shows only where every call is
+looked at. Each step's gradients are held against PyTorch's own of the reference; of
+each stage the step that is farthest off is judged, and one at random.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.examine import examined
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
+from gradwatch.harness.check.frameworks.loop import LOSSES, OPTIMIZERS, parts
+from gradwatch.harness.check.frameworks.observation import Observation
+from gradwatch.harness.check.frameworks.runs import Graph, Tensor, copies, floating
+from gradwatch.harness.check.report import Row
+from gradwatch.harness.check.subjects.pytorch import TorchSubject, seed_of_draws
+from gradwatch.harness.judging.cases import Regime
+from gradwatch.harness.judging.judgement import Judgement
+
+#: Stages after the first one, which is as plain as training can be and has half of the
+#: steps.
+STAGES = 8
+#: Seconds of processor time for comparing steps: a reference may take one.
+SECONDS = 20.0
+#: A batch is at most so many times the caller's; elements of its data.
+LARGER, MOST = 8, 1 << 22
+#: What of the largest gradient counts as nothing: behind a batch norm a bias has none
+#: but for rounding, of which two are as far apart as they are large.
+LITTLE = 1e-4
+#: What differs from stage to stage.
+CHOICES = (
+    *("batch", "data", "start", "train", "learn"),
+    *("loss", "weight", "optimizer", "lr"),
+)
+
+#: What a step was, and what hands a request to `loop.Training`.
+Record = Mapping[str, list[Any]]
+Ask = Callable[..., Record]
+
+
+class Recorded(Elsewhere):
+    """What a step has done, for the judge."""
+
+    def __init__(self, seen: Observation[Tensor]) -> None:
+        self.seen = seen
+
+    def observe(self, bound: Bound, *how: Any) -> Observation[Tensor]:
+        """What was seen, whatever is asked."""
+        return self.seen
+
+
+def trained(
+    subject: Any,
+    ask: Ask,
+    trials: Sequence[Trial],
+    steps: int,
+    seed: int,
+    compute: str | None,
+    notes: list[str],
+) -> Iterator[Row]:
+    """The judgements of a training; after a stage with a wrong one there are no more.
+
+    Args:
+        subject: The reference.
+        ask: Of what is trained.
+        trials: The caller's own, in one precision.
+        steps: How many are wanted.
+        seed: Of all that is drawn.
+        compute: Precision of intermediate values.
+        notes: Gets a line.
+    """
+    rng = np.random.default_rng([seed, 7])
+    end, ran, judged = time.process_time() + SECONDS, 0, 0
+    plain = subject.bound(trials[0])
+    # Strata: each choice falls to each part of its range once, in an order of its own.
+    strata = {
+        name: (rng.permutation(STAGES) + rng.random(STAGES)) / STAGES
+        for name in CHOICES
+    }
+    for i in range(-1, STAGES):
+        trial = trials[max(i, 0) % len(trials)]
+        shares = {name: float(strata[name][i]) for name in CHOICES}
+        stage = Stage(subject, plain, trial, rng, shares, i, compute)
+        rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES), end))
+        yield from rows
+        ran, judged = ran + stage.ran, judged + stage.judged
+        failed = any(not (row.judgement.passes or row.refused) for row in rows)
+        if failed or time.process_time() > end:
+            break
+    notes.append(f"trained for {ran} steps beside the reference; {judged} are judged")
+
+
+@dataclass
+class Stage:
+    """A part of a training; `shares` say which part of its range each choice has."""
+
+    subject: Any
+    plain: Bound
+    trial: Trial
+    rng: np.random.Generator
+    shares: Mapping[str, float]
+    number: int
+    compute: str | None
+    ran: int = 0
+    judged: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_first = self.number < 0
+        self.in_float64 = self.number == STAGES - 1
+        module = getattr(self.subject, "module", None)
+        self.learns = not self.plain.call.state or self._of("learn", (False, True))
+        self.trains = module is None or module.training
+        if module is not None and not self.is_first and self.shares["train"] < 0.25:
+            self.trains = not self.trains
+            self.subject = TorchSubject(copy.deepcopy(module).train(self.trains))
+
+    def _of(self, name: str, choices: Sequence[Any]) -> Any:
+        return choices[int(self.shares[name] * len(choices))]
+
+    def _between(self, name: str, low: float, high: float) -> float:
+        """A size, each decade being as likely as another."""
+        return float(low * (high / low) ** self.shares[name])
+
+    def rows(self, ask: Ask, steps: int, end: float) -> Iterator[Row]:
+        """The judgements on the step farthest off, and on one at random."""
+        kept: dict[str, Step] = {}
+        try:
+            begun = self._begun(ask)
+            while begun and self.ran < steps and time.process_time() < end:
+                step = self._step(ask)
+                if step is None:
+                    break
+                self.ran += 1
+                if step.off > (kept["farthest"].off if kept else -1.0):
+                    kept["farthest"] = step
+                if self.rng.random() * self.ran < 1:
+                    kept["random"] = step
+        except Raised as error:
+            if error.ended or self._admits(ask("started")):
+                own = self.is_first or error.ended
+                raised = Judgement("all", "error", message=f"raised {error}")
+                at = replace(self.trial, name=self._name(self.ran + 1), as_given=own)
+                yield at.row(raised, "", None)
+        for step in {step.number: step for step in kept.values()}.values():
+            self.judged += 1
+            yield from self._judged(step)
+
+    def _step(self, ask: Ask) -> Step | None:
+        """The next one, compared; None where the reference has no numbers for it."""
+        seed = int(self.rng.integers(1 << 31))
+        draws = seed_of_draws((seed,)) if self.plain.draws else None
+        record = self._narrowed(ask("step", self._rows(), draws))
+        if not self._is_whole(record):
+            raise Raised("wrote into the pipe of its process", ended=True)
+        if draws is not None:
+            torch.manual_seed(draws)
+        expected = self._expected(record["tensors"], record["cotangents"])
+        if expected is None:
+            return None
+        found = self.ran + 1, seed, record, expected.cotangents
+        return Step(*found, expected.distance(record))
+
+    def _is_whole(self, record: Record) -> bool:
+        """Whether a step says what steps say, and began with what it was given."""
+        names = "tensors", "outputs", "cotangents", "gradients", "after"
+        if any(name not in record for name in names):
+            return False
+        batch = [(self.batch, *t.shape[1:]) for t in self.tables]
+        rows = zip(self.tables, batch, self.by_rows, strict=True)
+        shapes = [row if by else tuple(t.shape) for t, row, by in rows]
+        shapes += [tuple(t.shape) for t in self.subject.state.values()]
+        given, outputs = record["tensors"], record["outputs"]
+        return (
+            [t is not None and tuple(t.shape) for t in given] == shapes
+            and len(record["gradients"]) == len(record["after"]) == len(given)
+            and len(record["cotangents"]) == len(outputs)
+            and not any(t is None for t in (*outputs, *record["after"]))
+        )
+
+    def _narrowed(self, record: Record) -> Record:
+        """The record of a stage in float64 as if it were of the caller's precision."""
+        if not self.in_float64:
+            return record
+        dtype = getattr(torch, self.trial.dtype)
+        wide = torch.float64, torch.complex128
+        return {
+            name: [
+                t if t is None or t.dtype not in wide else _of_precision(t, dtype)
+                for t in tensors
+            ]
+            for name, tensors in record.items()
+        }
+
+    def _name(self, number: int) -> str:
+        where = "" if self.is_first else f" of stage {self.described}"
+        return f"step {number}{where}"
+
+    def _begun(self, ask: Ask) -> bool:
+        """Begin it, with as much of what is drawn as the reference takes."""
+        for varied, by_rows in ((True, True), (False, True), (False, False)):
+            asked = self._request(varied and not self.is_first, by_rows)
+            pairs = zip(self.tables, self.by_rows, strict=True)
+            rows = self._rows()
+            given = [t[rows] if by else t for t, by in pairs]
+            expected = self._expected((*given, *asked["state"]), ())
+            if expected is not None:
+                ask("stage", {**asked, "count": len(expected.outputs)})
+                return True
+        return False
+
+    def _rows(self) -> list[int]:
+        """Of the data, for a batch."""
+        return list(map(int, self.rng.permutation(2 * self.batch)[: self.batch]))
+
+    def _admits(self, record: Record) -> bool:
+        """Whether the reference takes what a step began with, if it began."""
+        given = self._narrowed(record)["tensors"]
+        return not given or self._expected(given, ()) is not None
+
+    def _request(self, varied: bool, by_rows: bool) -> dict[str, Any]:
+        """What `loop.Training.stage` is asked."""
+        trial, rng = self.trial, self.rng
+        flat, spec = tree_flatten((trial.args, dict(trial.kwargs)))
+        given = [v for v in flat if isinstance(v, Tensor)]
+        length = next((len(t) for t in given if t.ndim), 0) if by_rows else 0
+        self.by_rows = [0 < length == (len(t) if t.ndim else 0) for t in given]
+        most = max(1, min(LARGER * length, MOST * length // max(1, sum(trial.sizes))))
+        self.batch = round(self._between("batch", 1, most)) if varied else length
+        picked = torch.from_numpy(rng.integers(max(length, 1), size=2 * self.batch))
+        self.tables = [
+            self._altered(t.detach()[picked.to(t.device)] if by else t.detach(), varied)
+            for t, by in zip(given, self.by_rows, strict=True)
+        ]
+        tables = iter(self.tables)
+        data = [next(tables) if isinstance(v, Tensor) else v for v in flat]
+        follows = [w and self.learns for w in self.plain.wanted[: len(given)]]
+        self.flat, self.spec, self.follows = flat, spec, follows
+        optimizer, lr = self._of("optimizer", list(OPTIMIZERS)), (1e-3, 1e-1)
+        loss = self._of("loss", list(LOSSES))
+        weights = (1e-2, 1e2) if trial.dtype[-2:] == "16" else (1e-6, 1e3)
+        weight = 1.0 if self.is_first else self._between("weight", *weights)
+        if self.in_float64:  # every number is one of the caller's precision, and stays
+            loss, weight, lr = "sum", 1.0, (1e-30, 1e-30)
+        self.described = (
+            f"batch {self.batch}, {optimizer}, {loss} times {weight:.1g}"
+            f"{'' if self.trains else ', in evaluation mode'}"
+            f"{', in float64' if self.in_float64 else ''}"
+        )
+        return {
+            "data": tree_unflatten(data, spec),
+            "by_rows": self.by_rows,
+            "follows": follows,
+            "names": self.plain.call.state,
+            "state": self._start(varied),
+            "learned": self.plain.wanted[len(given) :],
+            "train": self.trains,
+            "device": trial.device,
+            "dtype": getattr(torch, "float64" if self.in_float64 else trial.dtype),
+            "drawn": getattr(torch, trial.dtype),
+            "seed": int(rng.integers(1 << 31)),
+            "optimizer": optimizer,
+            "lr": self._between("lr", *lr),
+            "loss": loss,
+            "weight": weight,
+        }
+
+    def _altered(self, table: Tensor, varied: bool) -> Tensor:
+        """The data, with some zeros, or of one sign."""
+        kind = self._of("data", ("as given", "zeros", "one sign"))
+        if not varied or not floating(table) or kind == "as given":
+            return table.clone()
+        if kind == "one sign" and not table.is_complex():
+            return table.abs()
+        zeros = torch.from_numpy(self.rng.random(tuple(table.shape)) < 0.3)
+        return table.masked_fill(zeros.to(table.device), 0)
+
+    def _start(self, varied: bool) -> list[Tensor]:
+        """Parameters as they are, or drawn afresh of any size; buffers as they are."""
+        learned = self.plain.wanted[len(self.follows) :]
+        state = []
+        for own, learns in zip(self.subject.state.values(), learned, strict=True):
+            held = self.trial.held(own).detach()
+            if varied and learns and self.shares["start"] > 0.3:
+                noise = torch.from_numpy(self.rng.standard_normal(tuple(held.shape)))
+                size = held.std() if held.numel() > 1 else held.abs().sum()
+                held = noise.to(held) * (size if size else 0.1)
+                held = held * self._between("start", 0.1, 10)
+            state.append(held)
+        return state
+
+    def _expected(
+        self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> Expected | None:
+        """What the reference gives; None where it raises, or has no numbers."""
+        wanted = [*self.follows, *self.plain.wanted[len(self.follows) :]]
+        function = getattr(self.subject, "function", self.plain.call.function)
+        given = {"args": self.trial.args, "kwargs": self.trial.kwargs, "draws": {}}
+        try:
+            graph = Graph(
+                replace(self.plain.call, function=function, **given), tensors, wanted
+            )
+            pairs = zip_longest(graph.outputs, cotangents[: len(graph.outputs)])
+            dys = [_fitting(dy, y) for y, dy in pairs]
+            gradients = copies(graph.backward(dys))
+        except Exception:  # noqa: BLE001  # every library refuses numbers in its way
+            return None
+        found = [t for t in (*graph.first_outputs, *gradients) if t is not None]
+        if not all(bool(torch.isfinite(t).all()) for t in found):
+            return None
+        return Expected(graph.first_outputs, gradients, dys)
+
+    def _judged(self, step: Step) -> list[Row]:
+        """The judge's words on a step."""
+        record, count = step.record, len(self.follows)
+        pairs = zip(record["tensors"][:count], self.follows, strict=True)
+        new = iter([t.requires_grad_(follows) for t, follows in pairs])
+        flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
+        args, kwargs = tree_unflatten(flat, self.spec)
+        state = zip(self.plain.call.state, record["tensors"][count:], strict=True)
+        trial = replace(
+            self.trial,
+            args=args,
+            kwargs=kwargs,
+            name=self._name(step.number),
+            regime=TRAINING,
+            cotangents=tuple(step.cotangents),
+            seed=(step.seed,),
+            thorough=False,
+            as_given=self.is_first,
+            state=dict(state),
+        )
+        seen = Observation(record["outputs"], record["gradients"], record["after"])
+        return examined(self.subject, Recorded(seen), trial, self.compute)
+
+
+class Step(NamedTuple):
+    """A step: what it said, what the reference takes for cotangents, how far off."""
+
+    number: int
+    seed: int
+    record: Record
+    cotangents: list[Tensor | None]
+    off: float
+
+
+class Expected(NamedTuple):
+    """What the reference gives for a step."""
+
+    outputs: list[Tensor]
+    gradients: list[Tensor | None]
+    cotangents: list[Tensor | None]
+
+    def distance(self, record: Record) -> float:
+        """How far a step is from it: the tensor of which that is most."""
+        found = [g for g in self.gradients if g is not None]
+        norms = [float(parts(g).double().norm()) for g in found]
+        little = LITTLE * max(norms, default=0.0)
+        pairs = [
+            *zip_longest(self.outputs, record["outputs"]),
+            *zip(self.gradients, record["gradients"], strict=True),
+        ]
+        return max(_distance(got, right, little) for right, got in pairs)
+
+
+def _of_precision(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor with parts of that type."""
+    return tensor.to(dtype.to_complex() if tensor.is_complex() else dtype)
+
+
+def _fitting(dy: Tensor | None, y: Tensor) -> Tensor | None:
+    """A cotangent of an output; another where it does not fit what is wrong then."""
+    if not floating(y):
+        return None
+    fits = dy is not None and (dy.shape, dy.dtype) == (y.shape, y.dtype)
+    return dy if fits else torch.ones_like(y)
+
+
+def _distance(got: Tensor | None, right: Tensor | None, little: float) -> float:
+    """By how much of its norm a tensor is off; infinitely, where it is another kind."""
+    if right is None:
+        return 0.0 if got is None or not bool(got.any()) else torch.inf
+    if got is None or (got.shape, got.dtype) != (right.shape, right.dtype):
+        return torch.inf
+    exact, found = parts(right).double(), parts(got).double()
+    size = float(exact.norm()) + little
+    off = float((found - exact).norm())
+    if off == 0:
+        return 0.0
+    return off / size if size and off == off else torch.inf
+
+
+#: Of a step: its numbers are what training has made of the caller's.
+TRAINING = Regime("training")

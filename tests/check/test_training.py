@@ -1,0 +1,181 @@
+"""`check --train N`: what is right in a check alone shows in a training."""
+
+import pytest
+
+from gradwatch.harness.check.choice import Choice
+from gradwatch.harness.check.session import Session
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+STEPS = 400
+linear = nn.functional.linear
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(12, 5)
+
+    def forward(self, x):
+        return torch.sigmoid(self.linear(x))
+
+
+def trained(reference, candidate, *inputs, steps=STEPS, seed=0, dtype=None):
+    """The report of the caller's own trial and a training."""
+    inputs = inputs or (torch.randn(8, 12, generator=torch.Generator().manual_seed(1)),)
+    choice = Choice(quick=True, train=steps)
+    session = Session(reference, candidate, seed=seed, choice=choice)
+    return session.run(inputs={"given": inputs}, dtypes=dtype and [dtype])
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, x, module):
+        ctx.save_for_backward(x)
+        ctx.module = module
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,), module = ctx.saved_tensors, ctx.module
+        return (1.5 if module.is_wrong(module, x, dy) else 1.0) * dy, None, None
+
+
+class Cheat(Model):
+    """Right but where `is_wrong` says that it is in a training."""
+
+    def __init__(self, is_wrong):
+        super().__init__()
+        self.is_wrong, self.calls, self.alike, self.size = is_wrong, 0, 0, 0
+        self.seen, self.follows = {}, True
+
+    def forward(self, x):
+        self.calls += 1
+        self.alike, self.size = (self.alike + 1) * (len(x) == self.size), len(x)
+        self.follows = x.requires_grad
+        return Scaled.apply(super().forward(x), x.detach(), self)
+
+
+def accumulates(module, x, dy):
+    weight = module.linear.weight
+    if module.seen.get("weight") != id(weight):
+        weight.register_post_accumulate_grad_hook(
+            lambda swept: module.seen.update(swept=True)
+        )
+        module.seen.update(weight=id(weight), swept=False)
+    return module.seen["swept"]
+
+
+def has_optimiser(module, x, dy):
+    import gc
+
+    if module.calls % 25 == 0:
+        found = (isinstance(o, torch.optim.Optimizer) for o in gc.get_objects())
+        module.seen["optimiser"] = any(found)
+    return module.seen.get("optimiser", False)
+
+
+def at_random(module, x, dy):
+    return (module.calls * 2654435761) % 1009 < 20
+
+
+#: Where each is wrong: all look like a training, and none like a lone call.
+CHEATS = {
+    "gradients accumulate": accumulates,
+    "an optimiser is there": has_optimiser,
+    "parameters were written to": lambda m, x, dy: m.linear.weight._version > 20,
+    "step 50 is over": lambda m, x, dy: m.calls > 50,
+    "two of a hundred calls": at_random,
+    "a hundred batches were alike": lambda m, x, dy: m.alike > 100,
+    "the batch is over 16": lambda m, x, dy: len(x) > 16,
+    "the batch is one": lambda m, x, dy: len(x) == 1,
+    "cotangents are tiny": lambda m, x, dy: dy.abs().max() < 1e-6 and dy.any(),
+    "cotangents are large": lambda m, x, dy: dy.abs().max() > 20,
+    "cotangents have one sign": lambda m, x, dy: (dy > 0).all() or (dy < 0).all(),
+    "it is evaluated": lambda m, x, dy: not m.training,
+    "float64": lambda m, x, dy: dy.dtype == torch.float64,
+    "an input is zero": lambda m, x, dy: (x == 0).any(),
+    "inputs have one sign": lambda m, x, dy: (x >= 0).all() and len(x) > 1,
+    "parameters are large": lambda m, x, dy: m.linear.weight.abs().max() > 1.5,
+    "its input is data": lambda m, x, dy: not m.follows,
+    "a mean loss": lambda m, x, dy: dy.abs().max() < 0.05 and dy.any(),
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_what_is_wrong_only_in_a_training_fails(cheat):
+    torch.manual_seed(0)
+    report = trained(Model(), Cheat(CHEATS[cheat]))
+    assert not report.passes, str(report)
+
+
+class Sigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        y = torch.sigmoid(x @ weight.t() + bias)
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, y = ctx.saved_tensors
+        dz = dy * y * (1 - y)
+        return dz @ weight, dz.t() @ x, dz.sum(0)
+
+
+class Plain(nn.Module):
+    """Other names for the same parameters."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.w, self.b = nn.Parameter(torch.zeros(5, 12)), nn.Parameter(torch.zeros(5))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x, self.w, self.b)
+
+
+class Buffered(Model):
+    """Keeps an answer's memory between calls, as kernels do."""
+
+    def forward(self, x):
+        kept = torch.empty(len(x), 5, dtype=x.dtype)
+        torch.addmm(self.linear.bias.detach(), x.detach(), x.new_ones(12, 5), out=kept)
+        return super().forward(x)
+
+
+def recomputed(x, w, b):
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(lambda v: torch.sigmoid(linear(v, w, b)), x, use_reentrant=False)
+
+
+#: Right ones, of other shapes than the reference.
+RIGHT = {
+    "the same": Model,
+    "a Function": lambda: Plain(Sigmoid.apply),
+    "a Function of a function": lambda: Sigmoid.apply,
+    "exponentials": lambda: Plain(
+        lambda x, w, b: 1 / (1 + torch.exp(-linear(x, w, b)))
+    ),
+    "tanh": lambda: Plain(
+        lambda x, w, b: 0.5 + 0.5 * torch.tanh(0.5 * linear(x, w, b))
+    ),
+    "einsum": lambda: Plain(
+        lambda x, w, b: (torch.einsum("bi,oi->bo", x, w) + b).sigmoid()
+    ),
+    "in place": lambda: Plain(lambda x, w, b: linear(x, w, b).sigmoid_()),
+    "recomputed": lambda: Plain(recomputed),
+    "float32 inside": lambda: Plain(
+        lambda x, w, b: Sigmoid.apply(x.float(), w.float(), b.float()).to(x.dtype)
+    ),
+    "with memory of its own": Buffered,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_passes_in_any_shape(name):
+    report = trained(Model(), RIGHT[name](), steps=160)
+    assert report.passes, str(report)
+    assert not report.refused
