@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gradwatch.harness.project.traits import compiles, traits_of
+from gradwatch.harness.timing import handlers as clock
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
@@ -81,7 +82,7 @@ def serve(channel: Any) -> None:
     for content in channel:
         request = decoded(content)
         # A worker that was started for the clock judges and times in one process.
-        if request["request"] != "evaluate" or _probed.get("handlers"):
+        if request["request"] != "evaluate" or _probed.get("timed"):
             channel.send_bytes(_answered(content))
             continue
         apart = _forks(request)
@@ -183,14 +184,12 @@ def _modules_kept() -> Iterator[None]:
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     """Import a framework, and report its version, backends and devices.
 
-    `handlers` are requests that will come beside `evaluate`; what they need is imported
-    and noted, too. `backends` holds, for each backend of the framework, `error` (why it
-    cannot be imported, or "") and `devices` (for each why it cannot be used, or "").
+    `timed` says that what is judged will be timed here. `backends` holds, for each
+    backend of the framework, `error` (why it cannot be imported, or "") and `devices`
+    (for each why it cannot be used, or "").
     """
     framework = request["framework"]
     _probed.update(request)
-    for name in request.get("handlers", ()):
-        _handler(name)
     backends = {
         name: _examine(name)
         for name in backend_names()
@@ -252,32 +251,26 @@ def _settle() -> None:
 
 
 def _handler(name: str) -> Handler:
-    """The handler of a request; most workers evaluate, and import no other.
+    """The handler of a request.
 
     Raises:
         UnknownName: There is none.
-        RuntimeError: It is the clock's, which a page that was read may have replaced.
     """
-    known("request", name, (*HANDLERS, *ELSEWHERE))
-    if name not in HANDLERS:
-        module = f"{__package__}.{ELSEWHERE[name]}"
-        if ELSEWHERE[name] == CLOCK and not integrity.trusts(module):
-            raise RuntimeError(
-                f"{name!r} was not among the handlers named at the start"
-            )
-        HANDLERS[name] = getattr(importlib.import_module(module), name)
+    known("request", name, (*HANDLERS, EXAMINE))
+    if name == EXAMINE:  # it imports the judge, which most workers do not need
+        HANDLERS[name] = importlib.import_module(
+            f"{__package__}.selftest.examine"
+        ).examine
     return HANDLERS[name]
 
 
 Handler = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-#: The handlers, by the name in a request; each takes it and returns builtin types.
-HANDLERS: dict[str, Handler] = {"probe": probe, "evaluate": evaluate}
-
-CLOCK = "timing.handlers"
+EXAMINE = "examine"
 TIMED = "prepare sample in_turn compare kept draw call computed release"
-#: The modules of others, which have the name of the request, too.
-ELSEWHERE = {
-    "examine": "selftest.examine",
-    **dict.fromkeys(TIMED.split(), CLOCK),
+#: The handlers, by the name in a request; each takes it and returns builtin types.
+HANDLERS: dict[str, Handler] = {
+    "probe": probe,
+    "evaluate": evaluate,
+    **{name: getattr(clock, name) for name in TIMED.split()},
 }

@@ -110,9 +110,8 @@ def test_an_error_is_told_in_one_line(monkeypatch, text):
 def test_a_worker_needs_no_library_of_the_main_process(missing):
     """OneFlow's interpreter has none of these."""
     code = f"import sys; sys.modules[{missing!r}] = None; import gradwatch"
-    modules = ("endpoint", "workers.evaluate", *endpoint.ELSEWHERE.values())
-    named = [f"gradwatch.harness.{module}" for module in dict.fromkeys(modules)]
-    code += "".join(f", {module}" for module in named)
+    for module in ("endpoint", "workers.evaluate", "selftest.examine"):
+        code += f", gradwatch.harness.{module}"
     done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
 
@@ -121,42 +120,22 @@ STARTED = """
 import json, sys
 from gradwatch.harness import endpoint
 from gradwatch.harness.workers import integrity
-asked = {"request": "probe", "framework": "numpy", "handlers": sys.argv[1:]}
+asked = {"request": "probe", "framework": "numpy"}
 assert endpoint.answer(asked)["kind"] == "result"
 rooms = {".".join(name.split(".")[:3]) for name in sys.modules}
-told = endpoint.answer({"request": "release"})
-print(json.dumps([sorted(rooms), told, [":".join(k) for k in integrity._originals]]))
+print(json.dumps([sorted(rooms), [":".join(k) for k in integrity._originals]]))
 """
 
 
-def started(*handlers):
-    """Rooms that a worker has imported, its answer to `release`, and what is noted."""
-    code = [sys.executable, "-c", STARTED, *handlers]
+def test_a_worker_notes_the_clock_before_it_reads_a_page_and_imports_no_judge():
+    code = [sys.executable, "-c", STARTED]
     done = subprocess.run(code, cwd=SOURCE, capture_output=True, check=True)
-    return json.loads(done.stdout)
-
-
-def test_a_worker_that_only_evaluates_imports_neither_the_clock_nor_other_judges():
-    rooms, told, _ = started()
-    assert "gradwatch.harness.workers" in rooms
-    assert not {
-        "gradwatch.harness.timing",
-        "gradwatch.harness.selftest",
-        "gradwatch.harness.judging",
-    } & set(rooms)
-    assert told["message"] == (
-        "RuntimeError: 'release' was not among the handlers named at the start"
-    )
-
-
-def test_a_worker_that_times_notes_the_clock_before_it_reads_a_page():
-    rooms, told, noted = started("prepare")
-    assert "gradwatch.harness.timing" in rooms
-    assert told["kind"] == "result"
+    rooms, noted = json.loads(done.stdout)
+    assert not {"gradwatch.harness.selftest", "gradwatch.harness.judging"} & {*rooms}
     assert {
         "gradwatch.harness.timing.handlers:sample",
         "gradwatch.harness.timing.timers:HostTimer",
-    } < set(noted)
+    } < {*noted}
 
 
 # A GPU whose errors arrive late -------------------------------------------------------

@@ -28,7 +28,7 @@ from gradwatch.harness.workers.pythons.interpreters import (
     interpreters_of,
     on_request,
 )
-from gradwatch.harness.workers.worker import import_error, probe
+from gradwatch.harness.workers.worker import Died, probe
 from gradwatch.impls.catalogue import backend_names, framework_of
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("▲", "yellow"), "missing": ("✗", "red")}
@@ -180,14 +180,15 @@ def _frameworks(
     asked = [i for i in runnable if i.framework not in known]
     facts = {**known, **probe(asked, threads=threads)}
     for name, interpreter in python.items():
-        if name in facts and import_error(facts[name]):
-            interpreter = broken(interpreter, import_error(facts[name]))
+        told = facts.get(name, {})
+        if isinstance(told, Died):
+            interpreter, told = broken(interpreter, str(told)), {}
         if interpreter.why_missing:
             needed = interpreter.python.exists() or not on_request(name, root)
             why, mend = interpreter.why_missing, interpreter.mend
             yield Finding(name, "", why, mend, needed)
         else:
-            yield from _framework(interpreter, facts[name])
+            yield from _framework(interpreter, told)
     yield from _releases(root, names)
 
 

@@ -107,11 +107,6 @@ def changes(framework: str = "numpy") -> list[str]:
     return replaced + changed
 
 
-def trusts(module: str) -> bool:
-    """Whether a module of ours was noted; before anything is, all are."""
-    return not _originals or any(noted == module for noted, _ in _originals)
-
-
 #: Our own packages, but for the pages.
 _OURS = __name__.rpartition(".harness.")[0]
 

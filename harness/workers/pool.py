@@ -190,7 +190,7 @@ class Fleet:
                 worker = None
             if worker is None:
                 interpreter = self._interpreters[framework]
-                worker = Worker(interpreter, threads=self.threads, handlers=())
+                worker = Worker(interpreter, threads=self.threads, timed=False)
             self._busy.add(worker)
             if self._stopped:
                 worker.kill()

@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a f
 #: Of a process's CPU clocks the one that has what the scheduler accounts (the kernel's
 #: CPUCLOCK_SCHED; clock_getcpuclockid(3) gives the same number).
 _ALL_THREADS = 2
-CLOCK = ("prepare",)  # a request that needs all that the clock is made of
 
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -58,9 +57,9 @@ class Worker(Process):
 
     The constructor does not wait until it has started. Once it has `ended` it answers
     nothing more. `measured` is the checkout whose `impls` it runs. With `huge_pages`
-    its heap uses huge pages, if the system has them. `handlers` are requests that it
-    will get beside `evaluate`, or others of the same module: the clock's. `waiting` is
-    called every second or so, as long as answers come or are waited for.
+    its heap uses huge pages, if the system has them. Unless it is `timed`, each page
+    gets a fork of it. `waiting` is called every second or so, as long as answers come
+    or are waited for.
 
     Raises:
         Died: It did not start.
@@ -74,7 +73,7 @@ class Worker(Process):
         threads: int = 1,
         measured: Path = ROOT,
         huge_pages: bool = False,
-        handlers: Sequence[str] = CLOCK,
+        timed: bool = True,
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if interpreter.why_missing:
@@ -105,7 +104,7 @@ class Worker(Process):
             self._open.close()
             raise Died(self._no_worker(repr(error))) from error
         self.limit(PATIENCE)
-        self.send("probe", {"framework": self.framework, "handlers": list(handlers)})
+        self.send("probe", {"framework": self.framework, "timed": timed})
 
     def limit(self, seconds: float) -> None:
         """Let neither side of the pipe keep this process in one message for longer."""
@@ -115,25 +114,19 @@ class Worker(Process):
                 pipe.setsockopt(socket.SOL_SOCKET, option, timeval)
 
     @cached_property
-    def introduction(self) -> Mapping[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """The worker's report after its start; see `gradwatch.harness.endpoint.probe`.
 
         Raises:
             Died: It ended before that.
-        """
-        return self.answer(STARTING, " while starting")
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """The same report, of a worker that can run something.
-
-        Raises:
             Absent: None of its framework's backends can be imported.
         """
-        if why := import_error(self.introduction):
+        facts = self.answer(STARTING, " while starting")
+        errors = [backend["error"] for backend in facts.get("backends", {}).values()]
+        if facts["kind"] != "result" or (errors and all(errors)):
             self.close()
-            raise Absent(why)
-        return self.introduction
+            raise Absent(str(facts.get("message") or errors[0]))
+        return facts
 
     @property
     def changed(self) -> bool:
@@ -224,32 +217,24 @@ class Worker(Process):
         self._open.close()
 
 
-def import_error(facts: Mapping[str, Any]) -> str:
-    """Why no backend of a framework can be imported; "" if one can."""
-    if facts["kind"] != "result":
-        return str(facts["message"])
-    errors = [backend["error"] for backend in facts["backends"].values()]
-    return str(errors[0]) if errors and all(errors) else ""
-
-
 def probe(
     interpreters: Iterable[Interpreter], *, threads: int = 1
-) -> dict[str, Mapping[str, Any]]:
-    """The reports of interpreters, by framework; see `harness.endpoint.probe`.
+) -> dict[str, Mapping[str, Any] | Died]:
+    """The facts of interpreters, by framework, or why there are none.
 
-    All start at the same time. The "kind" of one that dies is "error".
+    All start at the same time.
     """
-    reports, started = dict[str, Mapping[str, Any]](), list[Worker]()
+    found, started = dict[str, Mapping[str, Any] | Died](), list[Worker]()
     with contextlib.ExitStack() as stack:
         for one in interpreters:
             try:
-                worker = Worker(one, threads=threads, handlers=())
+                worker = Worker(one, threads=threads, timed=False)
                 started.append(stack.enter_context(contextlib.closing(worker)))
             except Died as reason:
-                reports[one.framework] = {"kind": "error", "message": str(reason)}
+                found[one.framework] = reason
         for worker in started:
             try:
-                reports[worker.framework] = worker.introduction
+                found[worker.framework] = worker.facts
             except Died as reason:
-                reports[worker.framework] = {"kind": "error", "message": str(reason)}
-    return reports
+                found[worker.framework] = reason
+    return found
