@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from gradwatch.harness.console.terminal import (
     show_grouped,
 )
 from gradwatch.harness.history.environments import WrongCall, interpreter_with
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.affected import affected
 from gradwatch.harness.project.git import (
@@ -53,6 +54,7 @@ from gradwatch.harness.timing.report import compared
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.worker import Absent, Died
 from gradwatch.impls.catalogue import (
     UnknownName,
@@ -141,24 +143,16 @@ def command(
       gradwatch compare origin/main HEAD --limit 600 --markdown comparison.md
       gradwatch compare torch==1.12.1 torch==2.13.0 --op gelu --size middle
     Verdicts: faster, slower, no difference, not resolved.
-    Exit code: 1 if a gradient is wrong, or nothing could be compared; 3 if what is
-    needed for it is missing.
+    Exit code: 1 if a gradient is wrong, a page cannot be run, or nothing could be
+    compared; 3 if what is needed for it is missing.
     """
     integrity.remember()  # before any page is read
     commits = _commits(a, b)
     if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
-    sizes, dtypes = given.pop("sizes"), given.pop("dtypes")
-    chosen_by: dict[str, Any] = {
-        "sizes": sizes,
-        "dtypes": dtypes,
-        "seed": given["seed"],
-    }
-    loaded = {source: load_op(source) for source in options.sources(ops, pages)}
-    trials = [t for s, op in loaded.items() for t in options.sized(op, s, **chosen_by)]
-    if not trials:
-        known_sizes = [size for op in loaded.values() for size in op.sizes]
-        raise options.no_such_size(known_sizes, sizes)
+    chosen_by = {"sizes": given.pop("sizes"), "dtypes": given.pop("dtypes")}
+    chosen_by["seed"] = given["seed"]
+    trials, broken = _trials(options.sources(ops, pages), chosen_by)
     names = sorted({trial.op for trial in trials}) if commits and a != b else []
     if unchanged := [name for name in names if same_implementation(a, b, name)]:
         few = ", ".join(unchanged) if len(unchanged) < 4 else f"{len(unchanged)} ops"
@@ -177,6 +171,7 @@ def command(
         ]
         random.Random(given["seed"]).shuffle(plans)  # some from all over, if not all
         rows, failed, left = _compared(plans, phases, limit)
+    failed |= broken
     rows.sort(key=lambda row: (row.op, row.case, row.dtype, row.backend))
     reasons = [_line(why, what) for (_, why), what in failed.items()]
     content = recording.document(rows, _counted(rows, reasons))
@@ -191,7 +186,7 @@ def command(
             _end(a, b, rows, failed, left)
     if kinds == {Absent} and not rows:
         raise Required("nothing could be compared")
-    return 1 if WrongGradient in kinds or (failed and not rows) else 0
+    return 1 if WrongGradient in kinds or broken or (failed and not rows) else 0
 
 
 def _combined(
@@ -207,6 +202,30 @@ def _counted(rows: Sequence[CompareRecord], reasons: list[str]) -> CompareSummar
 
 #: What could not be compared, by the kind of the reason and its message.
 Failures = dict[tuple[type[Exception], str], list[str]]
+
+
+def _trials(
+    sources: Sequence[str], chosen_by: Mapping[str, Any]
+) -> tuple[list[Trial], Failures]:
+    """The chosen sizes of ops, and the pages that cannot be run: one costs no other.
+
+    Raises:
+        click.UsageError: No op has such a size.
+        Exception: Of the only page.
+    """
+    trials, known_sizes, broken = list[Trial](), list[str](), Failures()
+    for source in sources:
+        try:
+            op = load_op(source)
+            known_sizes += op.sizes
+            trials += options.sized(op, source, **chosen_by)
+        except Exception as error:
+            if len(sources) == 1:
+                raise
+            broken[type(error), in_short(error)] = [Path(source).name]
+    if not (trials or broken):
+        raise options.no_such_size(known_sizes, chosen_by["sizes"])
+    return trials, broken
 
 
 def _compared(

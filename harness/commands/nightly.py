@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.console.terminal import ending, say
 from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.night import Night, Part, Result
+from gradwatch.harness.nightly.night import Night
 from gradwatch.harness.nightly.parts import PARTS
 from gradwatch.harness.nightly.report import shown
 from gradwatch.harness.nightly.runner import problems_of
@@ -75,7 +74,7 @@ def command(
     Exit code: 0 all as expected, 1 not, 3 a required backend is missing, or a part
     judged nothing.
     """
-    chosen = {n: _ticking(n, p) for n, p in PARTS.items() if not parts or n in parts}
+    chosen = {n: part for n, part in PARTS.items() if not parts or n in parts}
     given["ops"] = given["ops"] or op_names()
     given["backends"] = options.framework_backends(backends)
     try:
@@ -99,11 +98,3 @@ def command(
         next_step=f"{shown_as}/summary.md has all of it, dashboard/ shows it",
     )
     return report.exit_code
-
-
-def _ticking(name: str, part: Part) -> Part:
-    def run(night: Night) -> Result:
-        with ticking(lambda: f"nightly: {name}"):
-            return part(night)
-
-    return run

@@ -80,27 +80,18 @@ def read_results(folder: Path) -> Results:
 
 
 def _read_source(file: Path, name: str, odd: list[Unreadable]) -> Source:
-    """Return a document of the kind that its file names, else of the first that fits.
+    """Return a document of the kind with which its file's name begins.
 
     Raises:
         Unreadable: It is damaged, or of no kind that is shown.
     """
-    content, stem = documents.bytes_of(file), re.split("[-.]", file.name)[0]
-    refused = list[Unreadable]()
-    for kind in [kind for kind in KINDS if kind.name == stem] or KINDS:
-        try:
-            named = odd if kind.name == stem else None
-            found = documents.parsed(content, kind, file, named)
-        except Unreadable as error:
-            refused.append(error)
-        else:
-            if kind.name == stem or found.records:
-                about, summary = found.environment, found.summary
-                return Source(name, kind.name, about, summary, tuple(found.records))
-    # Records of another kind lack a field; a damaged one has it.
-    damaged = [error for error in refused if "missing required" not in error.why]
-    unknown = Unreadable("neither its name nor a record says what it is", file)
-    raise [*damaged, *refused, unknown][0]
+    kind = next((k for k in KINDS if k.name == re.split("[-.]", file.name)[0]), None)
+    if kind is None:
+        named = ", ".join(k.name for k in KINDS)
+        raise Unreadable(f"its name begins with no kind of document: {named}", file)
+    found = documents.read(file, kind, odd)
+    about, summary = found.environment, found.summary
+    return Source(name, kind.name, about, summary, tuple(found.records))
 
 
 def _read_findings(index: Path, odd: list[Unreadable]) -> list[Finding]:

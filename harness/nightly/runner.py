@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import structs
 
 from gradwatch.harness.agreement.output import Judged
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.nightly.night import Night, Part, Report, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents
@@ -51,7 +52,8 @@ def _attempt(name: str, part: Part, night: Night) -> Result:
     state: PartState
     start = time.monotonic()
     try:
-        result = part(night)
+        with ticking(lambda: f"nightly: {name}"):
+            result = part(night)
         bad = result.problems or result.required
         state = "skipped" if result.skipped else "failed" if bad else "passed"
     except Required as lacking:

@@ -381,6 +381,11 @@ def _lacks_tensor(file: Path) -> None:
     invented.write_document(file, [record], environment(1))
 
 
+def _unnamed(file: Path) -> None:
+    judged = [agree_record("add", "numpy_graph")]
+    invented.write_document(file, judged, environment(1))
+
+
 def _negative_time(file: Path) -> None:
     times = [time_record("add", "numpy_graph", seconds=-1.0)]
     invented.write_document(file, times, environment(1))
@@ -397,20 +402,23 @@ def _negative_time(file: Path) -> None:
         (_odd_verdict, "Invalid enum value 'splendid'"),
         (_lacks_tensor, "Object missing required field `tensor`"),
         (_negative_time, "Expected `float` > 0.0"),
+        (_unnamed, "its name begins with no kind of document: agree"),
     ],
 )
 def test_a_damaged_document_is_named_and_the_rest_is_shown(
     results: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     invented.write_agree(results, 5)
-    damage(results / "latest" / "damaged.json")
+    name = {_negative_time: "time-damaged", _unnamed: "damaged"}.get(damage)
+    name = f"latest/{name or 'agree-damaged'}.json"
+    damage(results / name)
     made = CliRunner(catch_exceptions=False).invoke(
         command, ["--results", str(results), "--output", str(results.parent / "html")]
     )
-    assert "latest/damaged.json" in made.stderr
+    assert name in made.stderr
     assert message in made.stderr
     text = said(results.parent / "html")
-    assert f"latest/damaged.json: {message}" in text or message in text
+    assert f"{name}: {message}" in text
     assert "1 file is not shown in full" in text
     n = len(invented.FEW)
     assert f"1 of {n} ops not as expected" in text
@@ -447,7 +455,7 @@ def test_empty_results_say_so(results: Path) -> None:
 def test_machines_are_never_mixed(results: Path) -> None:
     judged(results, agree_record("add", "numpy_graph", ratio=1.25), number=9)
     theirs = [agree_record("add", "numpy_graph", ratio=7.75)]
-    file = results / "latest" / "copied.json"
+    file = results / "latest" / "agree-copied.json"
     invented.write_document(file, theirs, environment(3, "other-4core"))
     invented.write_history(results, 6, "other-4core")
     site = written(results)

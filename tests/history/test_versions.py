@@ -90,3 +90,15 @@ def test_a_wrong_gradient_fails_a_comparison_of_which_other_rows_are_right(monke
     assert done.returncode == 1
     assert "✗ square[" in done.stderr
     assert "numpy_manual of HEAD is wrong" in done.stderr
+
+
+def test_a_page_that_cannot_be_run_fails_a_comparison_and_costs_no_other(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(compare, "compare_phases", lambda *given: [])
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    call = ("compare", *["numpy_manual"] * 2, "--op", "square", *_SMALL)
+    done = gradwatch(*call, "--ops", str(tmp_path / "broken.py"), "--json", "-")
+    assert done.returncode == 1
+    (why,) = json.loads(done.stdout)["summary"]["failed"]
+    assert why == "broken.py: ModuleNotFoundError: No module named 'no_such_module'"

@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     invented.write_time(results, invented.COMMITS - 1)
     invented.write_history(results, invented.COMMITS, ops=invented.FEW)
     invented.write_finding(results)
-    (results / "latest" / "cut.json").write_text('{"schema": 1, "records": [')
+    (results / "latest" / "agree-cut.json").write_text('{"schema": 1, "records": [')
     return write_site(results, folder / "html").index.parent
 
 
