@@ -7,6 +7,7 @@ document that has it. Documents of other machines are never mixed in.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from gradwatch.harness.dashboard.sources import Finding, Results, Source
@@ -67,14 +68,25 @@ class MachineResults:
 
     @property
     def ran(self) -> tuple[str, ...]:
-        """Backends that have results."""
-        return tuple(sorted({r for _, r in (*self.judged, *self.timed)}))
+        """Backends that have results, and not only dialects that the pages lack."""
+        ran = {runner for _, runner in self.timed}
+        for place, first in self.judged.items():
+            records = chain(first, *self.orders[place].values())
+            if any(record.verdict != "unsupported" for record in records):
+                ran.add(place[1])
+        return tuple(sorted(ran))
 
     @property
     def absent(self) -> dict[str, str]:
         """Backends that have none here, and why."""
-        others = (runner for runner in self.runners if runner not in self.ran)
-        return {name: self.missing.get(name, "not asked for") for name in others}
+        asked = {runner for _, runner in self.judged}
+        return {
+            name: "no page has its dialect"
+            if name in asked
+            else self.missing.get(name, "not asked for")
+            for name in self.runners
+            if name not in self.ran
+        }
 
     @property
     def regimes(self) -> tuple[str, ...]:

@@ -751,8 +751,10 @@ def test_a_right_history_accuses_no_commit(results: Path) -> None:
 def test_backends_that_were_not_run_are_no_columns_but_can_be_read(
     results: Path,
 ) -> None:
-    judged(results, agree_record("add", "numpy_graph"))
+    lacking = agree_record("add", "numpy_manual", verdict="unsupported")
+    judged(results, agree_record("add", "numpy_graph"), lacking)
     site = written(results)
+    assert "numpy_manual: no page has its dialect" in said(site)
     heads = html.parse(site / "index.html").xpath("//thead//th[@class='one']/a/@href")
     assert heads == ["backend/numpy_graph.html"]
     others = len(backend_names()) - 1

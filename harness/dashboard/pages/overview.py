@@ -70,7 +70,11 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "fast": _fast(shown, history),
         "commits": sorted(commit_rows(history), key=lambda r: r.urgency)[:COMMITS],
         "versions": sorted(
-            {(r.framework, r.framework_version) for r in here.of_all_orders()}
+            {
+                (r.framework, r.framework_version)
+                for r in here.of_all_orders()
+                if r.framework_version
+            }
         ),
         "checked": [r for s in here.sources if s.kind == "check" for r in s.records],
     }
