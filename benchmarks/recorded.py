@@ -9,7 +9,6 @@ that replays the recorded samples, so asv computes median and interval of real s
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
@@ -20,9 +19,9 @@ from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.requested import by_default, has_dialect
 from gradwatch.impls.catalogue import framework_of, load_op, op_names
-from gradwatch.impls.contract import Op, Unsupported
+from gradwatch.impls.contract import Op
 
 # asv passes combinations by number, so these lists come from files and from what all
 # processes of a run are told, and must not depend on what an environment can import.
@@ -31,7 +30,6 @@ OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
 OFFERED = os.environ.get("ASV_OFFERED", "").split()  # by one of the environments
 BACKENDS = [b for b in by_default() if not OFFERED or framework_of(b) in OFFERED]
 DEVICES = ["cpu", *(["cuda"] if has_cuda() else [])]
-DIALECTS = ("manual", "autograd", "custom")  # of any other backend: the formula
 
 #: The parameters of a benchmark, and the figures found for them, op first.
 Found = Mapping[tuple[str, ...], Figures]
@@ -112,14 +110,8 @@ def skip(why: str) -> NoReturn:
 
 
 def backends_of(op: Op) -> list[str]:
-    """The backends whose dialect the page has; read from it, without a framework."""
-    found = []
-    for name in BACKENDS:
-        dialect = name.rpartition("_")[2]
-        with contextlib.suppress(Unsupported):
-            op.said(dialect if dialect in DIALECTS else "formula", framework_of(name))
-            found.append(name)
-    return found
+    """The backends whose dialect the page has."""
+    return [name for name in BACKENDS if has_dialect(op, name)]
 
 
 def each_op(

@@ -30,6 +30,7 @@ from gradwatch.harness.project.git import (
     NoCommit,
     checked_out,
     commit_of,
+    implementing,
     same_implementation,
     subject,
 )
@@ -39,7 +40,7 @@ from gradwatch.harness.project.records import (
     CompareSummary,
     Phase,
 )
-from gradwatch.harness.project.requested import Required
+from gradwatch.harness.project.requested import Required, has_dialect
 from gradwatch.harness.timing.compare import (
     LEAST,
     PAIRS,
@@ -167,7 +168,11 @@ def command(
             (one, other, Plan(t, budget or _BUDGETS[one.place == other.place], **given))
             for t in trials
             for one, other in sides
-            if chosen is None or (t.problem.op.name, one.backend) in chosen
+            if chosen is None
+            or (
+                (t.problem.op.name, one.backend) in chosen
+                and has_dialect(t.problem.op, one.backend)
+            )
         ]
         random.Random(given["seed"]).shuffle(plans)  # some from all over, if not all
         rows, failed, left = _compared(plans, phases, limit)
@@ -379,13 +384,18 @@ def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
     show_grouped(f"time of {b} over that of {a}", headings, groups)
 
 
-def _at(b: str, failed: Failures) -> str:
-    """The commit, if b is one and is the first of both that is wrong."""
-    whys = [why for kind, why in failed if kind is WrongGradient]
+def _at(a: str, b: str, failed: Failures) -> str:
+    """The commit at which b became wrong, if but one changed that op; else how many."""
+    wrong = {why: w for (kind, why), w in failed.items() if kind is WrongGradient}
+    if not all(f" of {b} is wrong" in why for why in wrong):
+        return ""
+    ops = {what.partition("[")[0] for whats in wrong.values() for what in whats}
     with contextlib.suppress(NoCommit):
-        if all(f" of {b} is wrong" in why for why in whys):
-            commit = commit_of(b)
-            return f", since {commit[:10]} {subject(commit)!r}"
+        old, new = commit_of(a), commit_of(b)
+        first, *more = {c for op in ops for c in implementing(old, new, op)} or {new}
+        if more:
+            return f", since one of {1 + len(more)} commits"
+        return f", since {first[:10]} {subject(first)!r}"
     return ""
 
 
@@ -399,7 +409,7 @@ def _end(
     """What was found, what was not compared, and what to do next."""
     wrong = sum(len(w) for (kind, _), w in failed.items() if kind is WrongGradient)
     counts = Counter(row.verdict for row in rows)
-    found = [f"{wrong} with a wrong gradient{_at(b, failed)}"] if wrong else []
+    found = [f"{wrong} with a wrong gradient{_at(a, b, failed)}"] if wrong else []
     slower = [row for row in rows if row.verdict == "slower"]
     if slower:
         worst = max(slower, key=lambda row: row.ratio)

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from gradwatch.harness.project import git
 from gradwatch.harness.project.paths import PROJECT, ROOT
-from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.requested import by_default, dialect_of
 from gradwatch.impls.catalogue import (
     backend_names,
     framework_of,
@@ -43,14 +43,9 @@ def _touched(file: PurePosixPath) -> list[Pair]:
     return [(op, backend) for op in ops for backend in backends]
 
 
-#: A backend of another name is one of the project's, or runs the formula.
-_DIALECTS = ("manual", "autograd", "custom")
-
-
 def _imports(page: Path, backend: str) -> bool:
     """Whether what a backend runs of a page may import the project's own modules."""
-    dialect = backend.rpartition("_")[2]
-    dialect = dialect if dialect in _DIALECTS else "formula"
+    dialect = dialect_of(backend)
     try:
         tree = ast.parse(page.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):

@@ -1,4 +1,4 @@
-"""Backends that run only where they are named, because of what they cost.
+"""Which backends run an op: those whose dialect its page has, and not too costly.
 
 The traits of such a backend say the cost. Whole frameworks are on request, too, until
 their environment is made (`gradwatch.harness.workers.pythons.interpreters.on_request`).
@@ -7,7 +7,8 @@ their environment is made (`gradwatch.harness.workers.pythons.interpreters.on_re
 from __future__ import annotations
 
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.impls.catalogue import backend_names
+from gradwatch.impls.catalogue import backend_names, framework_of
+from gradwatch.impls.contract import DIALECTS, Op, Unsupported
 
 
 class Required(Exception):
@@ -28,3 +29,18 @@ def left_out() -> dict[str, str]:
         for name in backend_names()
         if (cost := traits_of(name).on_request)
     }
+
+
+def dialect_of(backend: str) -> str:
+    """The dialect that a backend runs: by its name, or the formula."""
+    dialect = backend.rpartition("_")[2]
+    return dialect if dialect in DIALECTS else "formula"
+
+
+def has_dialect(op: Op, backend: str) -> bool:
+    """Whether a page has what a backend runs; no framework is imported for it."""
+    try:
+        op.said(dialect_of(backend), framework_of(backend))
+    except Unsupported:
+        return False
+    return True
