@@ -96,8 +96,8 @@ def trained(
         rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES), end))
         yield from rows
         ran, judged = ran + stage.ran, judged + stage.judged
-        failed = any(not (row.judgement.passes or row.refused) for row in rows)
-        if failed or time.process_time() > end:
+        blamed = (row for row in rows if not (row.refused or row.edge))
+        if any(not row.judgement.passes for row in blamed) or time.process_time() > end:
             break
     notes.append(f"trained for {ran} steps beside the reference; {judged} are judged")
 
@@ -121,9 +121,10 @@ class Stage:
         self.in_float64 = self.number == STAGES - 1
         module = getattr(self.subject, "module", None)
         self.learns = not self.plain.call.state or self._of("learn", (False, True))
-        self.trains = module is None or module.training
-        if module is not None and not self.is_first and self.shares["train"] < 0.25:
-            self.trains = not self.trains
+        is_drawn = not self.is_first and self.shares["train"] < 0.25
+        self.flipped = module is not None and is_drawn
+        self.trains = module is None or module.training != self.flipped
+        if module is not None and self.flipped:
             self.subject = TorchSubject(copy.deepcopy(module).train(self.trains))
 
     def _of(self, name: str, choices: Sequence[Any]) -> Any:
@@ -155,7 +156,11 @@ class Stage:
                 yield at.row(raised, "", None)
         for step in {step.number: step for step in kept.values()}.values():
             self.judged += 1
-            yield from self._judged(step)
+            rows = self._judged(step)
+            wrong = {row.judgement.tensor for row in rows if not row.judgement.passes}
+            # Whose outputs are others in the other mode has not got that mode.
+            edge = self.flipped and not wrong.isdisjoint(self.plain.results)
+            yield from (replace(row, edge=edge) for row in rows)
 
     def _step(self, ask: Ask) -> Step | None:
         """The next one, compared; None where the reference has no numbers for it."""
@@ -249,7 +254,7 @@ class Stage:
         self.flat, self.spec, self.follows = flat, spec, follows
         optimizer, lr = self._of("optimizer", list(OPTIMIZERS)), (1e-3, 1e-1)
         loss = self._of("loss", list(LOSSES))
-        weights = (1e-2, 1e2) if trial.dtype[-2:] == "16" else (1e-6, 1e3)
+        weights = (1e-2, 1e2) if trial.dtype[-2:] == "16" else (1e-8, 1e4)
         weight = 1.0 if self.is_first else self._between("weight", *weights)
         if self.in_float64:  # every number is one of the caller's precision, and stays
             loss, weight, lr = "sum", 1.0, (1e-30, 1e-30)
@@ -271,7 +276,7 @@ class Stage:
             "drawn": getattr(torch, trial.dtype),
             "seed": int(rng.integers(1 << 31)),
             "optimizer": optimizer,
-            "lr": self._between("lr", *lr),
+            "lr": self._between("lr", *lr) / (weight if optimizer == "SGD" else 1.0),
             "loss": loss,
             "weight": weight,
         }

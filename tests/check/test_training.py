@@ -71,13 +71,44 @@ def has_optimiser(module, x, dy):
     import gc
 
     if module.calls % 25 == 0:
-        found = (isinstance(o, torch.optim.Optimizer) for o in gc.get_objects())
+        found = (issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects())
         module.seen["optimiser"] = any(found)
     return module.seen.get("optimiser", False)
 
 
 def at_random(module, x, dy):
     return (module.calls * 2654435761) % 1009 < 20
+
+
+class Normed(nn.Module):
+    """Of two modes; `candidate` may know one of them alone."""
+
+    def __init__(self, has_modes=True, wrong=False):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(12, 5), nn.BatchNorm1d(5)
+        self.has_modes, self.is_wrong = has_modes, lambda m, x, dy: wrong
+
+    def forward(self, x):
+        mean, var, training = self.norm.running_mean, self.norm.running_var, True
+        if self.has_modes:
+            training = self.training
+        weight, bias = self.norm.weight, self.norm.bias
+        y = nn.functional.batch_norm(self.linear(x), mean, var, weight, bias, training)
+        return y if self.training else Scaled.apply(y, x.detach(), self)
+
+
+def test_who_lacks_the_other_mode_is_told_and_who_has_it_wrong_fails():
+    reports = [
+        trained(Normed(), Normed(*how), steps=160)
+        for how in ((), (False,), (True, True))
+    ]
+    assert [report.passes for report in reports] == [True, True, False]
+    assert [bool(report.edges) for report in reports] == [False, True, False]
+
+
+def test_a_cast_of_a_module_is_trained_in_that_precision():
+    for dtype in ("float64", "bfloat16"):
+        assert trained(Model(), Model(), steps=54, dtype=dtype).passes
 
 
 #: Where each is wrong: all look like a training, and none like a lone call.

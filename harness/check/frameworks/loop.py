@@ -81,17 +81,17 @@ class Training:
         self.tables = [v for v in self.flat if isinstance(v, Tensor)]
         for table, follows in zip(self.tables, asked["follows"], strict=True):
             table.requires_grad_(follows)
+        starts = list(map(self._moved, asked["state"]))
         if isinstance(self.model, torch.nn.Module):
             self.model.to(device).train(asked["train"])
-            if asked["dtype"] != asked["drawn"]:
-                self.model.to(asked["dtype"])
             self.state = self._own()
-            with torch.no_grad():
-                for own, start in zip(self.state, asked["state"], strict=True):
+            for own, start in zip(self.state, starts, strict=True):
+                if own.dtype != start.dtype:
+                    own.data = own.data.to(start.dtype)
+                with torch.no_grad():
                     own.copy_(start)
         else:
-            held = map(self._moved, asked["state"])
-            pairs = zip(held, asked["learned"], strict=True)
+            pairs = zip(starts, asked["learned"], strict=True)
             self.state = [start.requires_grad_(learned) for start, learned in pairs]
         learned = [t for t in (*self.state, *self.tables) if t.requires_grad]
         self.optimizer = OPTIMIZERS[asked["optimizer"]](learned, lr=asked["lr"])
