@@ -6,7 +6,6 @@
 - pairs: how far the backends are from each other, without the reference
 - output: a run as JUnit XML and as Markdown
 - fuzz: `Hunt`: searches for inputs on which a backend fails, and shrinks them
-- strategies: what the fuzzer draws: shapes, values, layouts, attributes
 - repro: a finding as a plain script that needs only NumPy and the framework
 - calls: what a page calls, as straight-line code in a framework's names
 - store: findings on disk, their description for a bug report, and docs/findings.md

@@ -1,8 +1,9 @@
 """Searches for failures: draws trials, judges them, and shrinks those that fail.
 
-The agreement suite runs the trials in batches to keep the workers busy. The failures of
-a batch are then shrunk one by one, as `gradwatch.check` shrinks its own, with the
-failing backend alone.
+What is drawn is derived from an op's page and the suite's regimes: shapes are those of
+its cases with other lengths, attributes are those of its cases and similar ones, and
+values, layout and cotangent are each of any regime. The failures of a batch are then
+shrunk one by one, as `gradwatch.check` shrinks its own, with the failing backend alone.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from gradwatch.harness.agreement import strategies
 from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import agree
-from gradwatch.harness.judging.cases import REFUSALS, Trial
+from gradwatch.harness.judging import cases, layouts
+from gradwatch.harness.judging.cases import REFUSALS, REGIMES, Regime, Trial, admits
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
 from gradwatch.harness.project.verdicts import DEATHS, PASSING
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
-from gradwatch.impls.contract import Op
+from gradwatch.impls.contract import Case, Op
 
 BATCH = 20  # trials: about a second, mostly for OneFlow
 RISKY = 10  # one in so many may kill a worker; a new worker takes seconds
@@ -38,8 +39,11 @@ TIMEOUT = 20.0  # seconds for a trial: thousands of times longer than usual
 SHRINKING = 15.0  # seconds at most for one finding
 DYING = 4  # crashes while shrinking one finding: each costs a new worker
 SMALL = 4  # elements of an input; a crash with so few is not shrunk further
+LONGEST = 4  # enough for all axes of a matrix product to differ
+MOST = 256  # elements of an input: larger ones take longer and find nothing more
+TRIES = 50  # cases drawn for one that the op admits
 
-
+Rng = np.random.Generator
 #: A trial, and what it shows.
 Suspect = tuple[Trial, FindingRecord]
 
@@ -48,8 +52,7 @@ def draw(op: Op, source: str, seed: int) -> list[Trial]:
     """Draw the trials of a seed, each with a unique name."""
     rng = np.random.default_rng(seed)
     drawn = (
-        strategies.draw_trial(rng, op, source, risky=not (i + 1) % RISKY)
-        for i in range(BATCH)
+        _draw_trial(rng, op, source, risky=not (i + 1) % RISKY) for i in range(BATCH)
     )
     numbered = enumerate(filter(None, drawn))
     return [replace(trial, case=f"{trial.case}#{i}") for i, trial in numbered]
@@ -292,3 +295,67 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
             for plain in plainer(array):
                 inputs = {**problem.inputs, name: plain}
                 yield replace(trial, problem=replace(problem, inputs=inputs))
+
+
+# What is drawn --------------------------------------------------------------------
+
+
+def _draw_trial(rng: Rng, op: Op, source: str, risky: bool) -> Trial | None:
+    """Draw a trial of an op; None if none of `TRIES` cases is admitted.
+
+    A `risky` trial, which can crash a worker, has an empty input or is one of the
+    page's odd cases.
+    """
+    drawn = (_draw_case(rng, op, risky) for _ in range(TRIES))
+    case = next(filter(None, drawn), None)
+    if case is None:
+        return None
+    values, laid, given = (_one(rng, [*REGIMES.values()]) for _ in range(3))
+    mixture = Regime(
+        "fuzz",
+        # A stride of 0 takes values that are repeated.
+        (laid if laid.layout == "expanded" else values).values,
+        cotangent=given.cotangent,
+        layout=laid.layout,
+        cotangent_layout=given.cotangent_layout,
+        first_only=values.first_only,
+    )
+    dtype, seed = _one(rng, ("float32", "float64")), int(rng.integers(2**32))
+    return cases.trial(op, case, mixture, dtype, seed, source)
+
+
+def _one(rng: Rng, among: Sequence[Any]) -> Any:
+    return among[int(rng.integers(len(among)))]
+
+
+def _draw_case(rng: Rng, op: Op, risky: bool) -> Case | None:
+    """Draw a case of the page with other lengths and attributes; None if refused."""
+    usual, odd = (*op.cases.values(),), (*op.odd.values(),)
+    empty = risky and not (odd and rng.random() < 0.5)
+    case = _one(rng, (*usual, *odd) if empty else odd if risky else usual)
+    names = layouts.lengths(op, case)
+    change = {n: int(rng.integers(0 if empty else 1, LONGEST + 1)) for n in names}
+    if rng.random() < 0.5:  # square shapes hide some transpositions and reveal others
+        change = dict.fromkeys(change, next(iter(change.values()), 1))
+    case = layouts.resized(op, case, change)
+    sizes = [int(np.prod(shape)) for shape in op.shapes(case).values()]
+    if max(sizes) > MOST or (0 in sizes) != empty:
+        return None
+    changed = {
+        name: _draw_attribute(rng, name, value, op, case)
+        for name, value in op.attributes(case).items()
+    }
+    case = Case(case.name, **{**case.fields, **changed})
+    return case if admits(op, case) else None
+
+
+def _draw_attribute(rng: Rng, name: str, value: Any, op: Op, case: Case) -> Any:
+    """Draw from the attributes of the page's cases, similar axes and small numbers."""
+    listed = (*op.cases.values(), *op.odd.values())
+    shown = list(dict.fromkeys(op.attributes(c).get(name, value) for c in listed))
+    axes = len(next(iter(op.shapes(case).values())))
+    if isinstance(value, int) and not isinstance(value, bool) and axes:
+        return int(rng.integers(-axes, axes))
+    if isinstance(value, float):
+        shown += [value / 1000]
+    return _one(rng, shown)
