@@ -11,7 +11,7 @@ import click
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say
 from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.night import Night
+from gradwatch.harness.nightly.night import Night, Report
 from gradwatch.harness.nightly.parts import PARTS
 from gradwatch.harness.nightly.report import shown
 from gradwatch.harness.nightly.runner import problems_of
@@ -84,7 +84,7 @@ def command(
                 say(note)
             night = Night(folder, fresh=fresh, **given)
             done = runner.run(night, chosen, lambda one: say(shown(one)))
-            report = runner.report(done, before, notes)
+            report = Report(done, before, notes)
             runner.write(report, night)
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None

@@ -1,25 +1,11 @@
 """Finds lasting steps and slow drift in a series of measurements, one value per run.
 
 Each jump is compared with the differences between equally long stretches elsewhere in
-the *same series*. This works for independent noise, several modes, a coarse clock and
-slow wander; runs need not be normally distributed or independent.
-
-1. Work on logarithms if all values are positive. Drop outliers and short bursts (far
-   from the running median), and clip all other values towards that median.
-2. For window lengths w, take the differences of the means of neighbouring windows.
-   Their median magnitude gives the variance of a mean of w runs, with autocorrelation.
-   Repeat this without the clearest steps: in a short series a step is inside most of
-   the differences and would hide itself.
-3. Candidates are the local maxima of these differences for several lengths. Remove the
-   weakest one until every cut has at least `CUT` standard errors; first with clipped
-   means, then, at a refined position and on the original values, with medians.
-   In a short series, add the large steps that a kernel test finds.
-4. If a ramp fits a stretch better than its cuts do, it is reported as drift.
-5. Examine the newest three runs separately: a jump that is larger than any since the
-   last change is reported as suspected.
+the *same series*, so no model of the noise is assumed. docs/changes.md has the method
+and its scores, and the modules below have its steps: `noise`, `steps`, `drift`.
 
 Constants without another source come from the tuning split of the evaluation script
-scripts/studies/changes.py; docs/changes.md has the scores on other series.
+scripts/studies/changes.py.
 """
 
 from __future__ import annotations

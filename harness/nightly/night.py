@@ -146,22 +146,40 @@ Part = Callable[[Night], Result]
 
 @dataclass(frozen=True)
 class Report:
-    """A finished nightly run.
+    """A finished nightly run, and the problems of the one before.
 
-    `gone` are problems of the previous run that ended; `notes` say what of its document
-    cannot be read.
+    `notes` say what of that one's document cannot be read.
     """
 
     parts: Sequence[Result]
-    new: Sequence[Problem]
-    known: Sequence[Problem]
-    gone: Sequence[Problem]
-    environment: Environment = field(default_factory=Environment)
+    before: Sequence[Problem] = ()
     notes: Sequence[str] = ()
+    environment: Environment = field(default_factory=documents.surroundings)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Those of all parts, the new ones first."""
+        found = [problem for done in self.parts for problem in done.problems]
+        return sorted(found, key=lambda problem: not self.is_new(problem))
+
+    def is_new(self, problem: Problem) -> bool:
+        """Whether the night before did not have it."""
+        return problem.key not in {one.key for one in self.before}
+
+    @property
+    def new(self) -> list[Problem]:
+        """The problems that are."""
+        return [problem for problem in self.problems if self.is_new(problem)]
+
+    @property
+    def gone(self) -> list[Problem]:
+        """The problems of the night before that ended."""
+        now = {problem.key for problem in self.problems}
+        return [problem for problem in self.before if problem.key not in now]
 
     @property
     def exit_code(self) -> int:
         """3 if a required backend is missing, 1 if anything is not as expected."""
         if any(done.required for done in self.parts):
             return 3
-        return 1 if self.new or self.known else 0
+        return 1 if self.problems else 0

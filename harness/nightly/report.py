@@ -33,7 +33,7 @@ def markdown(report: Report) -> str:
     lines = [_headline(report), ""]
     for title, problems in (
         ("New", report.new),
-        ("Known since an earlier night", report.known),
+        ("Known since an earlier night", report.problems[len(report.new) :]),
         ("Gone since the last night", report.gone),
     ):
         if problems:
@@ -53,7 +53,7 @@ def markdown(report: Report) -> str:
 
 def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
-    problems = [*report.new, *report.known]
+    problems = report.problems
     lacking = [f"{d.name}: {cell(d.outcome)}" for d in report.parts if d.required]
     if lacking and not problems:  # green means judged: what is missing stands here, too
         return f"**Not judged: {'; '.join(lacking)}**"
@@ -107,7 +107,7 @@ def junit(report: Report, agreement: Judged | None) -> str:
 def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
     """Let each problem fail the test case of its op and backend."""
     by_place: dict[str, list[Problem]] = defaultdict(list)
-    for problem in (*report.new, *report.known):
+    for problem in report.problems:
         if problem.op and problem.part != "agree":
             by_place[f"{problem.op}[{problem.backend}]"].append(problem)
     for name, problems in by_place.items():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,25 +65,6 @@ def _attempt(name: str, part: Part, night: Night) -> Result:
     return replace(result, name=name, state=state, seconds=time.monotonic() - start)
 
 
-def report(
-    parts: Sequence[Result],
-    previous: Sequence[Problem],
-    notes: Sequence[str] = (),
-) -> Report:
-    """Sort the problems: new since the previous night, known, and gone."""
-    problems = [problem for done in parts for problem in done.problems]
-    before = {problem.key for problem in previous}
-    now = {problem.key for problem in problems}
-    return Report(
-        parts,
-        [problem for problem in problems if problem.key not in before],
-        [problem for problem in problems if problem.key in before],
-        [problem for problem in previous if problem.key not in now],
-        documents.surroundings(),
-        notes,
-    )
-
-
 def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
     """The problems in a previous night's document, and a line if it is damaged.
 
@@ -101,16 +82,12 @@ def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
 
 def write(report: Report, night: Night) -> None:
     """Write the document, the XML and the summary; each file is replaced atomically."""
-    new = {problem.key for problem in report.new}
-    rows = [
-        structs.replace(problem, new=problem.key in new)
-        for problem in (*report.new, *report.known)
-    ]
+    rows = [structs.replace(p, new=report.is_new(p)) for p in report.problems]
     summary = NightlySummary(
         parts=[PartRecord(d.name, d.state, d.outcome, d.seconds) for d in report.parts],
         new=len(report.new),
-        known=len(report.known),
-        gone=list(report.gone),
+        known=len(rows) - len(report.new),
+        gone=report.gone,
     )
     verdicts: Judged | None = None
     with contextlib.suppress(Unreadable):  # that part was not done

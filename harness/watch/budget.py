@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -32,12 +32,11 @@ LEVEL = 0.975  # quantile: a 95 % interval
 MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True, rename="regressions_{}".format):
     """The rules of asv.conf.json; the keys are regular expressions for asv's names."""
 
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    first_commits: Mapping[str, str | None] = field(default_factory=dict)
+    thresholds: dict[str, float] = {}
+    first_commits: dict[str, str | None] = {}
 
     def budget(self, series: Series) -> float:
         """The share by which a series may get worse; the largest match, as in asv."""
@@ -57,13 +56,6 @@ class Rules:
         return [commit or "" for commit in commits]
 
 
-class _Content(msgspec.Struct):
-    """The rules in asv.conf.json."""
-
-    regressions_thresholds: dict[str, float] = {}
-    regressions_first_commits: dict[str, str | None] = {}
-
-
 def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     """Read the rules from asv's configuration, which may contain comments.
 
@@ -75,8 +67,7 @@ def rules(file: Path = ROOT / "asv.conf.json") -> Rules:
 
     try:
         text = bytes_of(file).decode()
-        content = msgspec.convert(json5.loads(text), _Content)
-        read = Rules(content.regressions_thresholds, content.regressions_first_commits)
+        read = msgspec.convert(json5.loads(text), Rules)
         for key in (*read.thresholds, *read.first_commits):
             re.compile(key)
     except RecursionError:

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from gradwatch.harness.nightly import parts, runner
-from gradwatch.harness.nightly.night import Night
+from gradwatch.harness.nightly.night import Night, Report
 from gradwatch.harness.nightly.report import markdown
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.impls.catalogue import op_names
@@ -35,7 +35,7 @@ def test_the_first_line_and_the_exit_code_say_what_the_share_showed(
 ):
     (night.root / parts.OPINFO).write_text(f"from sys import argv, exit; {sweep}")
     part = {"opinfo": parts.pytorch_gradients}
-    report = runner.report(runner.run(night, part), [])
+    report = Report(runner.run(night, part), [])
     assert report.exit_code == code
     assert markdown(report).startswith(first)
 

@@ -15,7 +15,7 @@ from asv.machine import Machine
 from lxml import etree
 
 from gradwatch.harness.nightly import parts, runner
-from gradwatch.harness.nightly.night import Ended, Night, Result
+from gradwatch.harness.nightly.night import Ended, Night, Report, Result
 from gradwatch.harness.nightly.report import junit, markdown
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.records import (
@@ -77,7 +77,7 @@ def report_of(*problems, previous=(), **more):
     done = [
         Result("looked", problems, name="agree", state="failed", seconds=1.0, **more)
     ]
-    return runner.report(done, previous)
+    return Report(done, previous)
 
 
 # Going on -----------------------------------------------------------------------
@@ -97,7 +97,7 @@ def report_of(*problems, previous=(), **more):
 def test_after_any_end_of_a_part_the_next_one_runs(night, first, state, code):
     done = runner.run(night, {"first": first, "second": told()})
     assert [(d.name, d.state) for d in done] == [("first", state), ("second", "passed")]
-    assert runner.report(done, []).exit_code == code
+    assert Report(done, []).exit_code == code
 
 
 def test_the_message_of_a_broken_part_is_reported(night):
@@ -132,14 +132,12 @@ def test_new_problems_come_before_known_and_gone_ones():
 def test_a_known_problem_with_other_figures_is_not_new():
     again = Problem(*WRONG.key, "3.2 radii")
     report = report_of(again, previous=[WRONG])
-    assert (report.new, report.known, report.exit_code) == ([], [again], 1)
+    assert (report.new, report.problems, report.exit_code) == ([], [again], 1)
     assert markdown(report).startswith("**Still: softmax")
 
 
 def test_a_run_without_problems_says_how_much_it_examined():
-    report = runner.report(
-        [Result("48,456 tensors judged", name="agree", seconds=1.0)], []
-    )
+    report = Report([Result("48,456 tensors judged", name="agree", seconds=1.0)], [])
     assert markdown(report).startswith("**All as expected**: 48,456 tensors judged")
 
 
@@ -251,7 +249,7 @@ def answered(monkeypatch, document):
 
 
 def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
-    report = runner.report([Result("", name="agree")], [])
+    report = Report([Result("", name="agree")], [])
     found = cases(report, agreement())
     assert set(found) == {
         *(
@@ -274,7 +272,7 @@ def test_disagreements_and_slowdowns_fail_their_cases():
 
 @pytest.mark.parametrize("state", get_args(PartState))
 def test_a_part_that_could_not_run_is_not_a_passed_case(state):
-    report = runner.report(
+    report = Report(
         [Result("why\x00\x1b[0m", name="fuzz", state=state, seconds=0.00001)], []
     )
     case = cases(report, None)["gradwatch.nightly", "fuzz"]
@@ -342,7 +340,7 @@ def test_a_damaged_night_before_costs_its_comparison_alone(tmp_path, content, to
     assert before == []
     assert told in note
     assert str(file) in note
-    report = runner.report([Result("", name="agree")], before, [note])
+    report = Report([Result("", name="agree")], before, [note])
     assert report.exit_code == 0
     assert "nightly.json" in markdown(report)
 
