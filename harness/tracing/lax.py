@@ -23,14 +23,15 @@ from jax.interpreters import partial_eval
 
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing import untraceable
+from gradwatch.harness.tracing.aten import elementwise
 from gradwatch.harness.tracing.rules import complex, factors
 from gradwatch.harness.tracing.rules.narrow import leaf, rounded
 from gradwatch.harness.tracing.rules.systems import solved, transposed, triangle
 from gradwatch.harness.tracing.rules.windows import (
-    grouped,
     grouped_product,
     log_of_sums,
     prefixes,
+    reduced_into,
     windows,
 )
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
@@ -286,11 +287,11 @@ def as_node(value: Any) -> Any:
     return value if isinstance(value, Complex) else as_float(value)
 
 
-def computed(equation: Any, args: Sequence[Any]) -> list[Any]:
+def computed(equation: Any, args: Sequence[Any], **changed: Any) -> list[Any]:
     """What JAX itself computes, of nodes their values: an index, an order, a count."""
     pairs = zip(args, equation.invars, strict=True)
     exact = [as_exact(a, v.aval.dtype) for a, v in pairs]
-    params = equation.primitive.get_bind_params(equation.params)
+    params = equation.primitive.get_bind_params({**equation.params, **changed})
     made = equation.primitive.bind(*exact, **params)
     return list(made) if equation.primitive.multiple_results else [made]
 
@@ -416,54 +417,31 @@ HIGHER: dict[str, Rule] = {
 
 # Functions of floats alone ------------------------------------------------------------
 
+#: That ATen calls by the same name, and by another one.
 _SAME = """
-    abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
-    floor log log1p rsqrt sin sinh sqrt square tan tanh stop_gradient
+    abs acos acosh add asin asinh atan atan2 atanh ceil cos cosh digamma div eq erf erfc
+    exp exp2 expm1 floor ge gt le lgamma log log1p lt mul ne neg nextafter rsqrt sign
+    sin sinh sqrt sub tan tanh
 """
 _RENAMED = {
     "max": "maximum",
     "min": "minimum",
+    "rem": "fmod",
+    "add_any": "add",
     "logistic": "sigmoid",
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "is_finite": "isfinite",
+    "stop_gradient": "detach",
+    "erf_inv": "erfinv",
+    "bessel_i0e": "special_i0e",
+    "bessel_i1e": "special_i1e",
 }
-
-
-def _special(name: str, **attributes: Any) -> Rule:
-    def rule(x: Node) -> Node:
-        from gradwatch.harness.tracing.rules import special  # which needs mpmath
-
-        return getattr(special, name)(x, **attributes)
-
-    return rule
-
-
 ON_NODES: dict[str, Rule] = {
-    **{name: getattr(graph, name) for name in _SAME.split()},
-    **{name: getattr(graph, ours) for name, ours in _RENAMED.items()},
-    "add": lambda a, b: a + b,
-    "add_any": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda x: -x,
-    "rem": lambda a, b: a - b * graph.trunc(a / b),
-    "sign": lambda x: graph.sign(x, at_tie=0.0),
+    **{name: elementwise.ON_FLOATS[name] for name in _SAME.split()},
+    **{name: elementwise.ON_FLOATS[theirs] for name, theirs in _RENAMED.items()},
+    "is_finite": graph.isfinite,
+    "square": graph.square,
     "cbrt": lambda x: graph.sign(x) * graph.pow(graph.abs(x), 1 / 3),
     "clamp": lambda low, x, high: graph.minimum(graph.maximum(x, low), high),
-    "nextafter": lambda a, b: a * graph.where(graph.isnan(b), b, 1.0),  # a rounding
-    "copy": lambda x: x,
-    "copy_p": lambda x: x,
-    "erf_inv": _special("erfinv"),
-    "lgamma": _special("lgamma"),
-    "digamma": _special("polygamma", n=0),
-    "bessel_i0e": _special("bessel_ie", n=0),
-    "bessel_i1e": _special("bessel_ie", n=1),
+    **dict.fromkeys(("copy", "copy_p"), lambda x: x),
 }
 
 # Functions that ask for parameters ----------------------------------------------------
@@ -569,19 +547,17 @@ BY_PARAMS: dict[str, Rule] = {
 
 
 def _pow(walk: Walk, equation: Any, a: Node, b: Any) -> Node:
-    """Whole and half powers by the functions that are exact about them."""
-    if isinstance(b, Node) and (b.primitive is not None or b.shape):
-        return graph.pow(a, b)
-    power = float(b.value if isinstance(b, Node) else b)
-    by_number = {0.5: graph.sqrt, 1.0: lambda x: x, 2.0: graph.square}
-    return by_number[power](a) if power in by_number else graph.pow(a, power)
+    """An exponent that is written is a number."""
+    written = not (isinstance(b, Node) and (b.primitive is not None or b.shape))
+    power = float(as_float(b).value) if written else b
+    return elementwise.ON_FLOATS["pow"](a, power)
 
 
 def _polygamma(walk: Walk, equation: Any, order: Any, x: Node) -> Node:
     orders = np.unique(order.value)
     if orders.size != 1 or orders[0] != int(orders[0]):
         walk.refuse(equation, "has several orders, or a fraction", "no rule")
-    return _special("polygamma", n=int(orders[0]))(x)
+    return elementwise.ON_FLOATS["polygamma"](int(orders[0]), x)
 
 
 def _converted(walk: Walk, equation: Any, x: Any) -> Any:
@@ -602,24 +578,22 @@ def _select(walk: Walk, equation: Any, which: Any, *cases: Any) -> Any:
     return chosen
 
 
-def _moved(
-    walk: Walk, equation: Any, *args: Any, call: Rule | None = None
-) -> list[Node]:
+def _moved(walk: Walk, equation: Any, *args: Any, **changed: Any) -> list[Node]:
     """JAX's own function, run on positions: what comes out is the index of a gather.
 
     What a gather fills in for a place outside, -1 among the positions, is nan.
     """
     count, sources, given = 0, list[Node](), list[Any]()
-    for value, variable in zip(args, equation.invars, strict=True):
+    for value in args:
         if isinstance(value, Node) and is_number(value):
             sources.append(value)
             place = np.arange(count, count + value.size, dtype=np.int32)
             given.append(jnp.asarray(place.reshape(value.shape)))
             count += value.size
         else:
-            given.append(as_exact(value, variable.aval.dtype))
+            given.append(value)
     made = []
-    for place in [call(*given)] if call else computed(equation, given):
+    for place in computed(equation, given, **changed):
         index, held = np.asarray(place, np.intp), sources
         if index.size and index.min() < 0:
             filled = equation.params.get("fill_value")
@@ -627,19 +601,6 @@ def _moved(
             index = np.where(index < 0, count, index)
         made.append(graph.gather(*held, index=index))
     return made
-
-
-def _gathered(walk: Walk, equation: Any, *args: Any) -> list[Node]:
-    params = {**equation.params, "fill_value": -1}
-    return _moved(
-        walk, equation, *args, call=lambda *a: lax.gather_p.bind(*a, **params)
-    )
-
-
-def _scattered(walk: Walk, equation: Any, *args: Any) -> list[Node]:
-    names = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
-    params = {name: equation.params[name] for name in names}
-    return _moved(walk, equation, *args, call=lambda *a: lax.scatter(*a, **params))
 
 
 def _places(equation: Any, index: Any, updates: Node) -> Any:
@@ -671,13 +632,9 @@ def _scatter_added(walk: Walk, equation: Any, x: Node, index: Any, new: Node) ->
 
 def _scatter_by(reduce: str) -> Rule:
     """A scatter that combines what comes to one place."""
-
-    def rule(walk: Walk, equation: Any, x: Node, index: Any, new: Node) -> Node:
-        group = _places(equation, index, new).reshape(-1)
-        y, _ = grouped(new, group, x.size, reduce, graph.reshape(x, (x.size,)))
-        return graph.reshape(y, x.shape)
-
-    return rule
+    return lambda walk, equation, x, index, new: reduced_into(
+        x, _places(equation, index, new), new, reduce
+    )
 
 
 def _keys(value: Any) -> Any:
@@ -740,10 +697,6 @@ def _triangular(walk: Walk, equation: Any, a: Any, b: Any) -> Any:
     return solved(held, b, p["left_side"])
 
 
-def _of_free_signs(walk: Walk, equation: Any) -> None:
-    walk.vectors.append(functools.partial(walk.refuse, equation))
-
-
 def _lu(walk: Walk, equation: Any, a: Any) -> list[Any]:
     order, pivots, packed = (
         complex.lu(a) if isinstance(a, Complex) else factors.lu_in_one(a)
@@ -751,25 +704,18 @@ def _lu(walk: Walk, equation: Any, a: Any) -> list[Any]:
     return [packed, jnp.asarray(pivots, np.int32), jnp.asarray(order, np.int32)]
 
 
-def _whole_spectrum(walk: Walk, equation: Any) -> None:
-    if equation.params.get("subset_by_index"):
-        walk.refuse(equation, "asks for some of the values alone", "factorisation")
-
-
-def _eigh(walk: Walk, equation: Any, a: Node) -> list[Any]:
-    _whole_spectrum(walk, equation)
-    _of_free_signs(walk, equation)
-    return list(factors.eigh(a, not equation.params["lower"]))[::-1]
-
-
-def _svd(walk: Walk, equation: Any, a: Node) -> list[Any]:
-    _whole_spectrum(walk, equation)
+def _spectrum(walk: Walk, equation: Any, a: Node) -> list[Any]:
+    """Of a symmetric matrix vectors and eigenvalues, or singular values and vectors."""
     p = equation.params
-    if not p["compute_uv"]:
+    if p["subset_by_index"]:
+        walk.refuse(equation, "asks for some of the values alone", "factorisation")
+    if not p.get("compute_uv", True):
         return [factors.svd(a, False)[1]]
+    walk.vectors.append(functools.partial(walk.refuse, equation))
+    if "lower" in p:
+        return list(factors.eigh(a, not p["lower"]))[::-1]
     if p["full_matrices"] and a.shape[-1] != a.shape[-2]:
         walk.refuse(equation, factors.FREE, "factorisation")
-    _of_free_signs(walk, equation)
     u, w, vh = factors.svd(a)
     return [w, u, vh]
 
@@ -781,10 +727,6 @@ def _qr(walk: Walk, equation: Any, a: Node) -> list[Any]:
     ):
         walk.refuse(equation, factors.FREE, "factorisation")
     return list(factors.qr(a))
-
-
-def _reflected(walk: Walk, equation: Any, a: Node, tau: Node) -> Node:
-    return factors.reflected(a, tau)[..., : a.shape[-1]]
 
 
 # Complex numbers ----------------------------------------------------------------------
@@ -817,13 +759,9 @@ def _on_numbers(function: Rule) -> Rule:
     return lambda walk, equation, *args: function(*map(Complex.of, args))
 
 
-def _with_params(function: Rule) -> Rule:
-    return lambda walk, equation, *args: function(equation.params, *args)
-
-
 #: By functions of complex numbers alone.
 _NUMBERS: dict[str, Rule] = {
-    **{name: complex.FUNCTIONS[name] for name in complex.FUNCTIONS},
+    **complex.FUNCTIONS,
     "logistic": complex.FUNCTIONS["sigmoid"],
     "abs": complex.size,
     "sign": complex.sign,
@@ -864,7 +802,8 @@ _PARTWISE = """
 
 #: Of which JAX itself says where each element goes.
 _MOVED = """
-    concatenate dynamic_slice dynamic_update_slice pad rev slice split stack unstack
+    concatenate dynamic_slice dynamic_update_slice pad rev scatter slice split stack
+    unstack
 """
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshaped),
@@ -873,21 +812,21 @@ RULES: dict[str, Rule] = {
     "polygamma": _polygamma,
     "convert_element_type": _converted,
     "select_n": _select,
-    "gather": _gathered,
-    "scatter": _scattered,
+    "gather": functools.partial(_moved, fill_value=-1),
     "scatter-add": _scatter_added,
     "scatter-mul": _scatter_by("prod"),
-    "scatter-max": _scatter_by("amax"),
-    "scatter-min": _scatter_by("amin"),
+    "scatter-max": _scatter_by("max"),
+    "scatter-min": _scatter_by("min"),
     "sort": _sorted,
     "top_k": _top,
     "conv_general_dilated": _convolved,
     "cholesky": lambda walk, equation, a: factors.cholesky(a, halves=False),
     "lu": _lu,
     "qr": _qr,
-    "eigh": _eigh,
-    "svd": _svd,
-    "householder_product": _reflected,
+    **dict.fromkeys(("eigh", "svd"), _spectrum),
+    "householder_product": lambda walk, equation, a, tau: factors.reflected(a, tau)[
+        ..., : a.shape[-1]
+    ],
     "triangular_solve": _triangular,
 }
 #: What rounds nothing.

@@ -1,6 +1,6 @@
 """Judge JAX's own functions: what is judged, what is refused, what is accused.
 
-    .venv-jax/bin/python scripts/studies/lax.py [--only NAME] [--csv FILE]
+    .venv-jax/bin/python scripts/studies/lax.py [--only NAME] [--share 0/3] [--csv FILE]
 
 JAX's wheel holds no samples, so a sample of each function is the first of `SAMPLES`
 that it takes and that gives floats, in both precisions; what asks for more is written
@@ -219,7 +219,7 @@ def samples(only: str) -> dict[str, tuple[Any, ...]]:
 
 
 def first_sample(function: Any) -> tuple[Any, ...]:
-    """The first sample that gives floats which depend on it."""
+    """The first sample that gives numbers which depend on it."""
     for sample in SAMPLES:
         leaves, tree = jax.tree.flatten(sample)
         floats = [a.astype(np.float32) for a in leaves if is_float(a)]
@@ -228,7 +228,7 @@ def first_sample(function: Any) -> tuple[Any, ...]:
             given = iter(held)
             full = [next(given) if is_float(a) else a for a in leaves]
             out = jax.tree.leaves(function(*tree.unflatten(full)))
-            return [y for y in out if jnp.issubdtype(y.dtype, jnp.floating)]
+            return [y for y in out if jnp.issubdtype(y.dtype, jnp.inexact)]
 
         with contextlib.suppress(Exception):
             if not jax.eval_shape(of_floats, *floats):
@@ -258,7 +258,9 @@ def outcome(function: Any, sample: tuple[Any, ...], dtype: str) -> tuple[str, st
     except Exception as error:  # noqa: BLE001  # a sample is not for every function
         return "raises", f"{type(error).__name__}: {str(error).splitlines()[0]}"
     if report.failures:
-        return "accused", report.failures[0].story
+        first = report.failures[0]
+        what = "raises" if first.judgement.verdict == "error" else "accused"
+        return what, first.story
     return ("judged", "") if report.passes else ("hidden", report.headline)
 
 
@@ -266,6 +268,7 @@ def main() -> None:
     """Judge every row; print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="a part of the names")
+    parser.add_argument("--share", default="0/1", help="every n-th function: k/n")
     parser.add_argument("--csv", default="")
     asked = parser.parse_args()
     jax.config.update("jax_platforms", "cpu")
@@ -274,7 +277,8 @@ def main() -> None:
     rows = []
     found = samples(asked.only)
     print(f"{len(found)} functions", file=sys.stderr)
-    for name, (function, *sample) in found.items():
+    first, step = map(int, asked.share.split("/"))
+    for name, (function, *sample) in list(found.items())[first::step]:
         for dtype in ("float32", "float64"):
             what, why = outcome(function, tuple(sample), dtype)
             rows.append((name, dtype, what, why))

@@ -1,4 +1,4 @@
-"""Operators that work element by element: one line each."""
+"""Operators that work element by element: one line each, also for lax's table."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from gradwatch.harness.tracing.rules import special
 from gradwatch.harness.tracing.rules.narrow import written_over
 from gradwatch.harness.tracing.values import as_float, as_mask, constant
 from gradwatch.impls import graph
@@ -20,6 +18,15 @@ Rule = Callable[..., Any]
 def _engine(name: str) -> Rule:
     """The engine's function of that name, of the tensor arguments alone."""
     return lambda *nodes: getattr(graph, name)(*nodes)
+
+
+def _special(name: str, **attributes: Any) -> Rule:
+    def rule(x: Node) -> Node:
+        from gradwatch.harness.tracing.rules import special  # which needs mpmath
+
+        return getattr(special, name)(x, **attributes)
+
+    return rule
 
 
 def _pi() -> Node:
@@ -83,10 +90,10 @@ def _round(x: Node, *, decimals: int = 0) -> Node:
 
 
 def _frexp(x: Node) -> tuple[Node, Any]:
-    _, exponent = np.frexp(x.value)
-    return x * constant(np.ldexp(1.0, -exponent)), torch.from_numpy(
-        np.asarray(exponent, np.int32)
-    )
+    import torch
+
+    exponent = np.asarray(np.frexp(x.value)[1], np.int32)
+    return x * constant(np.ldexp(1.0, -exponent)), torch.from_numpy(exponent)
 
 
 def _fake_quantised(
@@ -131,7 +138,17 @@ _SAME_NAME = """
     abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
     floor hypot reciprocal rsqrt
     log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt tan tanh trunc
+    isnan isinf
 """
+#: Their results are nodes of booleans.
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "gt": "greater",
+    "le": "less_equal",
+    "ge": "greater_equal",
+}
 
 ON_FLOATS: dict[str, Rule] = {
     "detach": graph.stop_gradient,
@@ -169,29 +186,21 @@ ON_FLOATS: dict[str, Rule] = {
     "_fake_quantize_learnable_per_tensor_affine": _learnt,
     "_fake_quantize_learnable_per_channel_affine": _by_channel(_learnt),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantised_if,
-    "digamma": lambda x: special.polygamma(x, n=0),
-    "polygamma": lambda n, x: special.polygamma(x, n=n),
-    "lgamma": special.lgamma,
-    "erfinv": special.erfinv,
-    "special_ndtri": special.ndtri,
-    "special_erfcx": special.erfcx,
-    "special_log_ndtr": special.log_ndtr,
-    "i0": lambda x: special.bessel_i(x, n=0),
-    "special_i1": lambda x: special.bessel_i(x, n=1),
-    "special_i0e": lambda x: special.bessel_ie(x, n=0),
-    "special_i1e": lambda x: special.bessel_ie(x, n=1),
+    "digamma": _special("polygamma", n=0),
+    "polygamma": lambda n, x: _special("polygamma", n=n)(x),
+    "lgamma": _special("lgamma"),
+    "erfinv": _special("erfinv"),
+    "special_ndtri": _special("ndtri"),
+    "special_erfcx": _special("erfcx"),
+    "special_log_ndtr": _special("log_ndtr"),
+    "i0": _special("bessel_i", n=0),
+    "special_i1": _special("bessel_i", n=1),
+    "special_i0e": _special("bessel_ie", n=0),
+    "special_i1e": _special("bessel_ie", n=1),
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
     "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),
-    # Comparisons: their results are nodes of booleans
-    "eq": lambda a, b: graph.equal(a, b),
-    "ne": lambda a, b: graph.not_equal(a, b),
-    "lt": lambda a, b: graph.less(a, b),
-    "le": lambda a, b: graph.less_equal(a, b),
-    "gt": lambda a, b: graph.greater(a, b),
-    "ge": lambda a, b: graph.greater_equal(a, b),
-    "isnan": lambda x: graph.isnan(x),
-    "isinf": lambda x: graph.isinf(x),
+    **{name: _engine(ours) for name, ours in _COMPARISONS.items()},
 }
 
 

@@ -38,51 +38,21 @@ def _after(
     return after
 
 
-class _Windows:
-    """The windows of the last n axes of a node: their positions and their geometry."""
-
-    def __init__(
-        self,
-        x: Node,
-        n: int,
-        kernel: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        ceil: bool,
-    ) -> None:
-        self.space = x.shape[-n:]
-        self.kernel, self.padding = listed(kernel, n), listed(padding, n)
-        self.dilation = listed(dilation, n)
-        self.stride = listed(stride, n) if stride else self.kernel
-        self.after = _after(
-            self.space, self.kernel, self.stride, self.padding, self.dilation, ceil
-        )
-        lead = x.shape[:-n]
-        flat = windows(
-            (1, math.prod(lead), *self.space),
-            self.kernel,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.after,
-        )
-        out = flat.shape[2 : 2 + n]
-        self.index = flat.reshape(*lead, *out, math.prod(self.kernel))
-
-    def counts(self, padded: bool) -> Any:
-        """Elements that each window averages over, its padding counted or not."""
-        if not padded:
-            return (self.index >= 0).sum(-1)
-        shape = (
-            1,
-            1,
-            *(n + 2 * p for n, p in zip(self.space, self.padding, strict=True)),
-        )
-        more = [a - p for a, p in zip(self.after, self.padding, strict=True)]
-        none = [0] * len(self.kernel)
-        inner = windows(shape, self.kernel, self.stride, none, self.dilation, more)
-        return (inner >= 0).reshape(*inner.shape[2 : 2 + len(self.kernel)], -1).sum(-1)
+def _windows(
+    x: Node,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil: bool,
+) -> Any:
+    """The positions of each window of the last axes of a node."""
+    n = len(kernel)
+    lead, space = x.shape[:-n], x.shape[-n:]
+    after = _after(space, kernel, stride, padding, dilation, ceil)
+    shape = (1, math.prod(lead), *space)
+    flat = windows(shape, kernel, stride, padding, dilation, after)
+    return flat.reshape(*lead, *flat.shape[2 : 2 + n], math.prod(kernel))
 
 
 def _average(n: int) -> Rule:
@@ -95,11 +65,19 @@ def _average(n: int) -> Rule:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Node:
-        seen = _Windows(x, n, kernel, stride, padding, 1, ceil_mode)
-        sums = total(graph.gather(x, index=seen.index), -1)
+        kernel, padding = listed(kernel, n), listed(padding, n)
+        stride = listed(stride, n) if stride else kernel
+        index = _windows(x, kernel, stride, padding, [1] * n, ceil_mode)
+        sums = total(graph.gather(x, index=index), -1)
         if divisor_override:
             return sums / float(divisor_override)
-        return sums / constant(seen.counts(count_include_pad))
+        counts = np.ones(())  # elements of each window, its padding counted or not
+        for i, out in enumerate(sums.shape[-n:]):
+            ends = padding[i] * count_include_pad
+            start = np.arange(out) * stride[i] - padding[i]
+            stop = np.minimum(start + kernel[i], x.shape[i - n] + ends)
+            counts = np.multiply.outer(counts, stop - np.maximum(start, -ends))
+        return sums / constant(counts)
 
     return rule
 
@@ -115,8 +93,10 @@ def _largest(n: int) -> Rule:
         dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> tuple[Node, Any]:
-        seen = _Windows(x, n, kernel, stride, padding, dilation, ceil_mode)
-        return _largest_of(x, seen.index, n)
+        kernel = listed(kernel, n)
+        steps = listed(stride, n) if stride else kernel
+        around = listed(padding, n), listed(dilation, n)
+        return _largest_of(x, _windows(x, kernel, steps, *around, ceil_mode), n)
 
     return rule
 

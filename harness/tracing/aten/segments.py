@@ -15,25 +15,13 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.tracing.aten.moves import positions
 from gradwatch.harness.tracing.rules.narrow import written_over
-from gradwatch.harness.tracing.rules.windows import grouped
+from gradwatch.harness.tracing.rules.windows import grouped, reduced_into
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
 Index = NDArray[np.intp]
-
-
-def _into(x: Node, place: torch.Tensor, source: Node, reduce: str, own: bool) -> Node:
-    """x with the elements of `source` reduced into it, at their flat positions."""
-    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
-    group = place.numpy().ravel()
-    flat = graph.reshape(x, (x.size,))
-    y, _ = grouped(source, group, x.size, reduce, flat if own else None)
-    if not own:
-        reached = np.isin(np.arange(x.size), group)
-        y = graph.where(graph.variable(reached), y, flat * 1.0)
-    return graph.reshape(y, x.shape)
 
 
 def _scatter_reduce(
@@ -48,18 +36,17 @@ def _scatter_reduce(
         source = source[corner] if index.ndim else source
     else:
         place = torch.zeros(source.shape, dtype=torch.long)
-    return _into(x, place, source, reduce, include_self)
+    return reduced_into(x, place.numpy(), source, reduce, include_self)
 
 
 def _index_reduce(
-    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+    x: Any, dim: int, index: Any, source: Any, reduce: str, **how: bool
 ) -> Node:
-    x, source = as_float(x), as_float(source)
-    if x.ndim:
-        place = torch.index_select(positions(x), dim, as_exact(index))
-    else:
-        place = torch.zeros(source.shape, dtype=torch.long)
-    return _into(x, place, source, reduce, include_self)
+    """A scatter whose index is the same along the other axes."""
+    shape = [1] * source.ndim
+    shape[dim : dim + 1] = [-1] if source.ndim else []
+    place = as_exact(index).reshape(shape).expand(source.shape)
+    return _scatter_reduce(x, dim, place, source, reduce, **how)
 
 
 def _segment_reduce(
@@ -84,8 +71,7 @@ def _segment_reduce(
     group = np.where(segment.reshape(-1, 1) < 0, -1, places).ravel()
     count = counts.size * inner
     start = None if initial is None else constant(np.full(count, float(initial)))
-    name = {"max": "amax", "min": "amin"}.get(reduce, reduce)
-    y = grouped(data, group, count, name, start, count_start=False)[0]
+    y = grouped(data, group, count, reduce, start, count_start=False)
     return graph.reshape(y, (*counts.shape, *data.shape[axis + 1 :]))
 
 

@@ -326,7 +326,7 @@ def _stable_error(at: Any) -> Array:
 
 def _returned_error(at: Any) -> Array:
     a = at.node.inputs[1].value.astype(np.float64)
-    known = np.isfinite(a).all()
+    known = a.size and np.isfinite(a).all()
     condition = np.linalg.cond(a)[..., None, None] if known else np.inf
     return np.asarray(at.e[0] + condition * (_stable_error(at) - at.e[0]))
 

@@ -46,10 +46,11 @@ def windows(
     place = np.arange(math.prod(shape), dtype=np.intp).reshape(shape)
     if stretch:
         place = _stretched(place, stretch)
-    for axis, ends in enumerate(
-        zip(padding, padding_after or padding, strict=True), start=2
-    ):
-        place = _padded(place, axis, *ends)
+    ends = list(zip(padding, padding_after or padding, strict=True))
+    added = [(max(before, 0), max(after, 0)) for before, after in ends]
+    place = np.pad(place, [(0, 0), (0, 0), *added], constant_values=-1)
+    kept = (slice(max(-b, 0), min(a, 0) or None) for b, a in ends)
+    place = place[(slice(None), slice(None), *kept)]
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     spatial = tuple(range(2, place.ndim))
     seen = np.lib.stride_tricks.sliding_window_view(place, span, axis=spatial)
@@ -66,14 +67,6 @@ def _stretched(place: Index, stretch: Sequence[int]) -> Index:
     steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in stretch))
     wide[steps] = place
     return wide
-
-
-def _padded(place: Index, axis: int, before: int, after: int) -> Index:
-    stop = place.shape[axis] - max(-after, 0)
-    place = np.take(place, range(max(-before, 0), stop), axis=axis)
-    width = [(0, 0)] * place.ndim
-    width[axis] = (max(before, 0), max(after, 0))
-    return np.pad(place, width, constant_values=-1)
 
 
 def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
@@ -106,8 +99,8 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
     "mean": (_mean, 0.0),
     # Times 1, since an honest product rounds even where one factor is all there is.
     "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
-    "amax": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
-    "amin": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
+    "max": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
+    "min": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
 }
 
 
@@ -118,8 +111,8 @@ def grouped(
     reduce: str,
     start: Node | None = None,
     count_start: bool = True,
-) -> tuple[Node, NDArray[np.intp]]:
-    """The reduction of each group, and how many elements each has.
+) -> Node:
+    """The reduction of each group.
 
     Each group becomes a row of positions, filled up with a position that holds what the
     reduction ignores; the reduction itself is the engine's, along the rows.
@@ -128,7 +121,7 @@ def grouped(
         values: A node.
         group: For each of its elements, flat, a number below `count`, or -1 for none.
         count: How many groups there are.
-        reduce: A key of `_REDUCTIONS`.
+        reduce: A key of `_REDUCTIONS`, also "amax" and "amin".
         start: One more element for each group.
         count_start: Whether a mean counts it.
     """
@@ -139,14 +132,28 @@ def grouped(
     fill = values.size
     table = np.full((count, max(int(sizes.max(initial=0)), 1)), fill, np.intp)
     table[group[order], rank] = order
-    function, ignored = _REDUCTIONS[reduce]
+    function, ignored = _REDUCTIONS[reduce.removeprefix("a")]
     sources: list[Any] = [values, np.asarray(ignored)]
     if start is not None:
         sources.append(start)
         own = np.arange(count)[:, None] + fill + 1
         table = np.concatenate((own, table), axis=1)
         sizes = sizes + count_start
-    return function(graph.gather(*sources, index=table), sizes), sizes
+    return function(graph.gather(*sources, index=table), sizes)
+
+
+def reduced_into(
+    x: Node, place: Index, source: Node, reduce: str, own: bool = True
+) -> Node:
+    """x with the elements of `source` reduced into it, at their flat positions.
+
+    `own` says that the element of x itself is one of them.
+    """
+    group, flat = place.ravel(), graph.reshape(x, (x.size,))
+    y = grouped(source, group, x.size, reduce, flat if own else None)
+    if not own:
+        y = graph.where(np.isin(np.arange(x.size), group), y, flat * 1.0)
+    return graph.reshape(y, x.shape)
 
 
 def prefixes(combine: Callable[..., Any], x: Any, axis: int) -> Any:
