@@ -59,6 +59,10 @@ def test_help_teaches(command):
     assert done.returncode == 0
     assert "gradwatch" in done.stdout
     assert len(done.stdout) > 200
+    first_steps, _, commands = done.stdout.partition("Commands:")
+    if commands:  # what most people want comes first
+        assert re.search(r"First steps:\n +gradwatch check ", first_steps)
+        assert commands.split()[0] == "check"
 
 
 @pytest.mark.parametrize("command", ["", *Commands().list_commands(None)])

@@ -20,7 +20,24 @@ from gradwatch.harness.workers.pythons.interpreters import (
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import backend_names, framework_of
 from scripts import tour
+from tests.command_line import gradwatch
 from tests.pythons import HEALTHY, environment_like, fake_python
+
+
+def test_the_last_lines_count_what_is_ready_and_what_is_absent(monkeypatch):
+    found = [
+        Finding("machine", "2 cores"),
+        Finding("numpy", "2.4.6", devices={"cpu": "", "cuda": "no GPU"}),
+        Finding("torch", "2.13.0", devices={"cpu": "", "cuda": "no GPU"}),
+        Finding("mlx", "", "made only on request", "make framework NAME=mlx", False),
+    ]
+    monkeypatch.setattr(doctor, "examine", lambda: iter(found))
+    *table, ready, absent, following = gradwatch("doctor").stdout.splitlines()
+    assert [line.split()[1] for line in table] == [one.name for one in found]
+    assert ready == "✓ 2 frameworks are ready: numpy, torch"
+    assert absent == "not run: 1: mlx; make framework NAME=..."
+    assert following.startswith("next: gradwatch check ")
+
 
 FRAMEWORKS = sorted(set(map(framework_of, backend_names())))
 

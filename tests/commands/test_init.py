@@ -180,6 +180,21 @@ def test_what_a_hint_does_not_say_in_terms_of_its_one_argument_stays(theirs, cal
     assert f"xp.{call}" in formula
 
 
+def test_after_the_first_verdict_stands_what_comes_next(tmp_path, monkeypatch):
+    calls = []
+    ended = SimpleNamespace(returncode=0)
+    monkeypatch.setattr(
+        starting.subprocess, "run", lambda call, **_: calls.append(call) or ended
+    )
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(starting.command, [], standalone_mode=False)
+    assert done.return_value == 0
+    (call,) = calls
+    assert call[call.index("--op") + 1] == "silu"
+    following = "pytest; git add . && git commit; asv run 'HEAD^!'"
+    assert call[call.index("--next") + 1] == following
+
+
 def test_of_several_kernels_each_file_is_listed_once_and_what_runs_is_judged(
     theirs, monkeypatch
 ):

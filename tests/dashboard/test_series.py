@@ -1,6 +1,7 @@
 """The history on pages: the sizes of files, and which commits charts show."""
 
 import dataclasses
+import json
 
 import numpy as np
 
@@ -59,6 +60,15 @@ def test_a_chart_of_a_hundred_commits_has_less_than_half_a_megabyte():
     looks = styles([one.line for one in several])
     chart = charts.history(several, commits(100), looks)
     assert len(documents.compact(chart)) < 500_000
+
+
+def test_the_axis_of_a_history_names_commits_and_dates():
+    shown = commits(100)
+    one = series(np.linspace(1.0, 2.0, 100))
+    text = json.dumps(charts.history([one], shown, styles(["a"])))
+    newest = shown[-1]
+    assert f"{newest.hash[:7]} {newest.date[5:10]}" in text
+    assert text.count(f" {newest.date[5:10]}") <= charts.TICKS
 
 
 def test_charts_show_the_newest_commits_and_ring_what_changed_among_them():

@@ -596,7 +596,9 @@ def test_the_command_says_where_the_page_is(results: Path) -> None:
     made = CliRunner().invoke(
         command, ["--results", str(results), "--output", str(output)]
     )
-    assert f"The page is {output / 'index.html'} (" in made.output.splitlines()[-1]
+    last = made.output.splitlines()[-1]
+    assert f"The page is {output / 'index.html'} (" in last
+    assert last.endswith("MB); --open shows it")
 
 
 def test_a_results_folder_that_is_not_there_is_a_wrong_call(tmp_path: Path) -> None:

@@ -440,3 +440,22 @@ def test_a_framework_s_tensors_are_judged_as_they_are(dtype):
     given = [gradient, 1.5 * gradient, gradient.to(other)]
     found = [judge("square", [x], dy, [g])[0].verdict for g in given]
     assert found == ["agree", "disagree", "malformed"]
+
+
+def test_what_judge_returns_shows_itself_as_a_table_at_a_prompt_and_in_a_notebook():
+    found = judge("square", [[1.0, 2.0]], [1.0, 1.0], [[2.0, 5.0]])
+    header, line = repr(found).splitlines()
+    assert header.split() == [
+        "tensor",
+        "verdict",
+        "got",
+        "expected",
+        "ratio",
+        "limit",
+        "at",
+    ]
+    assert line.split()[:5] == ["✗", "dx", "disagree", "5", "4"]
+    page = found._repr_html_()
+    assert page.count("<tr>") == 2
+    assert "color:" in page.partition("<tbody>")[2]
+    assert "color:" not in page.partition("<tbody>")[0]

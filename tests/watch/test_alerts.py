@@ -450,6 +450,19 @@ def test_the_command_fails_on_a_slowdown_and_names_commit_and_size(root, checkou
     assert document["records"][0]["commit"] == commits[AT]
 
 
+def test_what_is_only_suspected_is_counted_and_shown_where_all_is_asked_for(
+    root, checkout
+):
+    checkout([1.0, 1.2])
+    done = gradwatch(root, "watch")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "✓ 1 series watched, nothing confirmed is worse, 1 suspected",
+        "not run: 1 suspected: --all shows, --confirm measures again",
+    ]
+    assert "+20.0%" in gradwatch(root, "watch", "--all").stdout
+
+
 def test_the_command_passes_a_history_without_change(root, checkout):
     checkout(noisy(RUNS))
     done = gradwatch(root, "watch")
