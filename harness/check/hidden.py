@@ -28,19 +28,21 @@ def hidden(judgement: Judgement, right: Reference | None) -> tuple[bool, bool]:
 
 
 def _is_zero(right: Reference, tensor: str) -> bool:
-    """Whether a gradient is zero but for rounding, as of a bias before a batch norm.
+    """Whether a tensor is zero but for rounding, as of a bias before a batch norm.
 
     It counts as judged where what it may be is at most a hundredth of the largest
-    gradient: a mistake shows as something of the size of the others.
+    gradient, or of what the forward returns: a mistake has the size of the others.
     """
-    nodes = right.graphs["first"]
-    gradients = [n.value for name, n in nodes.items() if name.startswith("d")]
-    sizes = (float(np.max(np.abs(v), initial=0.0)) for v in gradients)
-    most = 0.01 * max(sizes, default=0.0)
-    size = float(np.max(np.abs(nodes[tensor].value), initial=0.0))
-    if not (tensor.startswith("d") and size <= most):
+    alike = {
+        name: float(np.max(np.abs(node.value), initial=0.0))
+        for name, node in right.graphs["first"].items()
+        if name.startswith("d") == tensor.startswith("d")
+    }
+    most = 0.01 * max(alike.values())
+    if alike[tensor] > most:
         return False
-    return size <= float(np.max(allowed(right, "first", tensor), initial=0.0)) <= most
+    error = float(np.max(allowed(right, "first", tensor), initial=0.0))
+    return alike[tensor] <= error <= most
 
 
 class Growth:

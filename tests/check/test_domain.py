@@ -1,5 +1,7 @@
 """What decides is the caller's domain; its edges and refusals are told apart."""
 
+import copy
+
 import pytest
 import torch
 
@@ -315,6 +317,34 @@ def test_a_step_in_which_terms_cancel_is_named_with_a_way_round():
     assert "float64 tells more" in said
     assert "a larger batch" in said
     assert "could be said of dx" not in str(check(net, None, [many], quick=True))
+
+
+def test_a_mean_of_zero_beside_a_variance_counts_as_judged():
+    """Of what a batch norm has centred; a wrong one has the size of the others."""
+
+    class Twice(torch.nn.Module):
+        off = 0.0
+
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.BatchNorm1d(
+                4, affine=False, track_running_stats=False
+            )
+            self.second = torch.nn.BatchNorm1d(3)
+            self.between = torch.nn.Linear(4, 3, bias=False)
+
+        def forward(self, x):
+            return self.second(self.between(self.first(x)) + self.off)
+
+    torch.manual_seed(0)
+    net, x = Twice(), torch.randn(8, 4)
+    found = check(net, None, [x], quick=True)
+    assert found.passes, str(found)
+    assert "second.running_mean" in {r.judgement.tensor for r in found.rows if r.zero}
+    wrong = copy.deepcopy(net)
+    wrong.off = 0.01
+    (failed,) = check(net, wrong, [x], quick=True).failures
+    assert failed.judgement.tensor == "second.running_mean"
 
 
 def test_the_step_is_the_one_that_cancels_and_not_one_beside_it():
