@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # as in its documentation
@@ -36,6 +37,8 @@ from torch.utils import checkpoint
 from torch.utils._pytree import tree_map
 
 from gradwatch import check
+from gradwatch.harness.check.choice import seeded
+from gradwatch.harness.judging.cases import REGIMES, cotangent
 from gradwatch.harness.tracing import tensors_in
 from scripts.studies import level3
 
@@ -361,28 +364,33 @@ def planted(given: Given, mistake: str, place: int) -> Given:
     return Given(given.reference, module, given.inputs, given.more)
 
 
-def change(given: Given) -> float:
-    """The largest change of a gradient by a candidate's mistake, over its norm."""
-    wide = {"bfloat16": torch.bfloat16}.get(given.more.get("dtypes", ""), torch.float32)
+def change(given: Given, dtype: str) -> float:
+    """The largest change of a gradient by a mistake, over its norm, in one check."""
+    kind, start = getattr(torch, dtype), seeded("given", dtype, 0)
+
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        return value.detach().to(kind).requires_grad_()
+
+    def cotangent_of(y: Tensor, place: int) -> Tensor:
+        rng = np.random.default_rng([*start, 1, place])
+        values = cotangent(rng, tuple(y.shape), REGIMES["normal"].cotangent)
+        return torch.from_numpy(values).to(kind)
 
     def gradients(function: Any) -> list[Any]:
-        def leaf(value: Any) -> Any:
-            if not isinstance(value, Tensor) or not value.is_floating_point():
-                return value
-            return value.detach().to(wide).requires_grad_()
-
         torch.manual_seed(0)
-        called, function = copy.deepcopy(given), copy.deepcopy(function).to(wide)
+        called, module = copy.deepcopy(given), copy.deepcopy(function).to(kind)
         args, kwargs = tree_map(leaf, (called.inputs, called.more.get("kwargs", {})))
-        made = [y for y in tensors_in(function(*args, **kwargs)) if y.requires_grad]
+        outputs = enumerate(tensors_in(module(*args, **kwargs)))
+        made = {y: cotangent_of(y, i) for i, y in outputs if y.requires_grad}
+        torch.autograd.backward([*made], [*made.values()])
         by = [t for t in tensors_in((args, kwargs)) if t.requires_grad]
-        by += [p for p in function.parameters() if p.requires_grad]
-        torch.manual_seed(0)
-        dys = [torch.randn_like(y) for y in made]
-        return list(torch.autograd.grad(made, by, dys, allow_unused=True))
+        return [t.grad for t in (*by, *module.parameters()) if t.requires_grad]
 
     pairs = zip(gradients(given.reference), gradients(given.candidate), strict=True)
-    changes = [float((b - a).norm() / a.norm()) for a, b in pairs if a is not None]
+    both = ((a, b) for a, b in pairs if a is not None and b is not None)
+    changes = [float((b - a).norm() / a.norm()) for a, b in both]
     return max((c for c in changes if c == c), default=0.0)
 
 
@@ -396,8 +404,12 @@ MODES = {
     "bfloat16, one mistake": (False, "bfloat16", True),
 }
 ENDS = ("passes", "imprecise", "silent", "refused", "accused")
-#: Changes of a gradient, over its norm, that have to be seen, by precision.
-SEEN = {"": 1e-5, "float32,": 1e-5, "bfloat16": 0.1}
+
+
+def is_visible(record: Mapping[str, Any]) -> bool:
+    """Whether a mistake changes some gradient by as much as has to be seen."""
+    least = 0.1 if record.get("mode", "").startswith("bfloat16") else 1e-5
+    return bool(record.get("change", 1.0) > least)
 
 
 def record_of(
@@ -423,7 +435,7 @@ def record_of(
                 given = planted(given, record["mistake"], place)
             record |= judge(given)
             if mode and plant and (dtype != "float32" or record["ended"] != "accused"):
-                record["change"] = change(given)
+                record["change"] = change(given, dtype)
     except Exception as error:  # noqa: BLE001  # all that it may raise is a verdict
         words = str(error).strip().splitlines()
         why = f"{type(error).__name__}: {words[0] if words else ''}"
@@ -436,7 +448,7 @@ def tabled(found: list[dict[str, Any]]) -> Iterator[str]:
     yield "| mode | modules | tensors | vacuous | " + " | ".join(ENDS) + " |"
     yield "|---|" + "---:|" * (3 + len(ENDS))
     for mode in MODES:
-        rows = [r for r in found if r.get("mode") == mode]
+        rows = [r for r in found if r.get("mode") == mode and is_visible(r)]
         tensors = sum(r.get("tensors", 0) for r in rows)
         share = sum(r.get("vacuous", 0) for r in rows) / max(tensors, 1)
         ends = Counter(r["ended"] for r in rows)
@@ -493,7 +505,7 @@ def main(
     for line in tabled(found) if modes or models else ():
         click.echo(line)
     tried = [r for r in found if "mistake" in r and r["ended"] != "refused"]
-    seen = [r for r in tried if r.get("change", 1.0) > SEEN[r.get("mode", "")[:8]]]
+    seen = [r for r in tried if is_visible(r)]
     caught = sum(r["ended"] == "accused" for r in seen)
     accused = any(r["ended"] == "accused" for r in found if "mistake" not in r)
     sys.exit(accused or caught < 0.95 * len(seen))
