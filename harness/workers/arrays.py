@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,16 @@ def unpack(packed: Packed) -> Array:
     return lay_out(np.frombuffer(raw, dtype).reshape(shape), layout)
 
 
+def pack_all(arrays: Mapping[str, Array | None]) -> dict[str, Packed | None]:
+    """Arrays by name, of which some may be missing."""
+    return {name: None if a is None else pack(a) for name, a in arrays.items()}
+
+
+def unpack_all(arrays: Mapping[str, Packed | None]) -> dict[str, Any]:
+    """Decode what `pack_all` has packed."""
+    return {name: None if p is None else unpack(p) for name, p in arrays.items()}
+
+
 def plain(value: Any) -> Any:
     """Attributes as builtin types, with NumPy scalars converted.
 
@@ -126,18 +137,10 @@ def lay_out(array: Array, layout: str) -> Array:
     return LAYOUTS[known("layout", layout, LAYOUTS)](array)
 
 
-def _contiguous(array: Array) -> Array:
-    return np.array(array, order="C")
-
-
-def _permuted(array: Array) -> Array:
-    return np.array(array, order="F")
-
-
 def _sliced(array: Array) -> Array:
     """The gaps hold NaN (or the largest integer), so that reading them is noticed."""
     if array.ndim == 0:
-        return _contiguous(array)
+        return array.copy()
     kind = array.dtype.kind
     between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
     wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
@@ -168,13 +171,13 @@ def _is_constant(array: Array, axis: int) -> bool:
 
 def _negative(array: Array) -> Array:
     if array.ndim == 0:
-        return _contiguous(array)
+        return array.copy()
     return np.flip(np.flip(array).copy())
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
-    "contiguous": _contiguous,
-    "permuted": _permuted,
+    "contiguous": partial(np.array, order="C"),
+    "permuted": partial(np.array, order="F"),
     "sliced": _sliced,
     "expanded": _expanded,
     "negative": _negative,

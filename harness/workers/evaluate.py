@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.arrays import Packed, legible, pack, unpack
+from gradwatch.harness.workers.arrays import Packed, legible, pack, pack_all, unpack
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import (
     Array,
@@ -111,9 +111,9 @@ def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
         else:
             result = getattr(step, order)()
         return step, {
-            "outputs": _packed(result.outputs),
-            "gradients": _packed(result.gradients),
-            "state": _packed(result.state),
+            "outputs": pack_all(result.outputs),
+            "gradients": pack_all(result.gradients),
+            "state": pack_all(result.state),
             "dtypes": dict(result.dtypes),
         }
     finally:
@@ -189,13 +189,9 @@ def _mutated(problem: Problem, request: Request) -> list[str]:
     return [n for n, a, raw in given if a is not None and a.tobytes() != raw[-1]]
 
 
-def _packed(arrays: Mapping[str, Array | None]) -> dict[str, Packed | None]:
-    return {name: None if a is None else pack(a) for name, a in arrays.items()}
-
-
 def _swept(step: Step) -> Gradients:
     step.backward()
-    return _packed(step.read().gradients)
+    return pack_all(step.read().gradients)
 
 
 def _backward_again(
@@ -242,7 +238,7 @@ def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
         each.forward()
     ways = [("another graph alive", _swept(step))]
     _swept(other)
-    held = _packed(step.read().gradients)  # what was handed out has to be what it was
+    held = pack_all(step.read().gradients)  # what was handed out has to be what it was
     reused = [name for name, g in ways[0][1].items() if held[name] != g]
     # Where a backend works on the cotangents' own memory, they can be others.
     narrow = request["device"] != "cpu" or problem.dtype not in ("float32", "float64")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gradwatch.harness.workers.arrays import Packed, pack, plain, unpack
+from gradwatch.harness.workers.arrays import Packed, pack, plain, unpack_all
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Array, Problem, Result
 
@@ -133,9 +133,9 @@ class Outcome:
         if task.request != "evaluate" or reply["kind"] != "result":
             return cls(task, **given, version=version, reply=reply)
         result = Result(
-            outputs=_unpacked(reply["outputs"]),
-            gradients=_unpacked(reply["gradients"]),
-            state=_unpacked(reply["state"]),
+            outputs=unpack_all(reply["outputs"]),
+            gradients=unpack_all(reply["gradients"]),
+            state=unpack_all(reply["state"]),
             dtypes=dict(reply["dtypes"]),
         )
         return cls(
@@ -144,10 +144,6 @@ class Outcome:
             result=result,
             faults=reply["faults"],
             repeatable=reply["repeatable"],
-            others=[(how, _unpacked(g)) for how, g in reply.get("others", ())],
+            others=[(how, unpack_all(g)) for how, g in reply.get("others", ())],
             version=version,
         )
-
-
-def _unpacked(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: None if one is None else unpack(one) for name, one in arrays.items()}

@@ -26,7 +26,7 @@ from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import pack, unpack
+from gradwatch.harness.workers.arrays import pack, unpack_all
 from gradwatch.harness.workers.fitness import why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.contract import Array, Problem
@@ -127,11 +127,7 @@ class Judge:
 
 
 def _why_unfit(asked: Question, result: Mapping[str, Any]) -> str:
-    tensors = {
-        n: None if packed is None else unpack(packed)
-        for n, packed in result["tensors"].items()
-    }
-    judged = asked.judge(tensors, result["dtypes"])
+    judged = asked.judge(unpack_all(result["tensors"]), result["dtypes"])
     return why_unfit((j.verdict, j.message) for j in judged)
 
 

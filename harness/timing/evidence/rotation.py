@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.timing.steps import aligned
-from gradwatch.harness.workers.arrays import pack
+from gradwatch.harness.workers.arrays import pack_all
 from gradwatch.harness.workers.integrity import new_children
 from gradwatch.impls.contract import Array, Backend, Problem, Result, Step
 
@@ -293,7 +293,7 @@ class Rotation:
         return {
             "inputs": self.inputs[place],
             "cotangents": self.cotangents[place],
-            "tensors": {n: None if a is None else pack(a) for n, a in tensors.items()},
+            "tensors": pack_all(tensors),
             "dtypes": dict(result.dtypes),
         }
 

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -183,7 +182,7 @@ def _absent(one: Interpreter) -> Interpreter:
 
 def _all_examined(
     frameworks: Sequence[str], root: Path = ROOT, *, contents: bool = False
-) -> list[tuple[Interpreter, Facts | Exception | None]]:
+) -> list[tuple[Interpreter, Facts | BaseException | None]]:
     """The Pythons of frameworks, and what each says; None where there is none."""
     placed = [_placed(name, root) for name in frameworks]
     there: dict[Path, list[str]] = {}
@@ -191,21 +190,12 @@ def _all_examined(
         if one.python.exists():
             there.setdefault(one.python, []).append(one.framework)
     with ThreadPoolExecutor(max(1, len(there))) as pool:
-        said = pool.map(partial(_answer, contents=contents), there, there.values())
-        answers = dict(zip(there, said, strict=True))
+        said = {p: pool.submit(ask, p, n, contents=contents) for p, n in there.items()}
+    answers = {p: one.exception() or one.result() for p, one in said.items()}
     return [
         (_examined(one, answers.get(one.python)), answers.get(one.python))
         for one in placed
     ]
-
-
-def _answer(
-    python: Path, frameworks: Sequence[str], *, contents: bool
-) -> Facts | Exception:
-    try:
-        return ask(python, frameworks, contents=contents)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return error
 
 
 def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> Facts:
@@ -231,12 +221,12 @@ def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> F
         raise ValueError(f"it answers {done.stdout[:40]!r}") from None
 
 
-def _examined(one: Interpreter, answer: Facts | Exception | None) -> Interpreter:
+def _examined(one: Interpreter, answer: Facts | BaseException | None) -> Interpreter:
     """An interpreter as its Python's answer shows it; None if there is no Python."""
     framework = one.framework
     if answer is None:
         return _absent(one)
-    if isinstance(answer, Exception):
+    if isinstance(answer, BaseException):
         why = f"{one.shown} does not run ({_reason(answer)})"
         return one.to_install(why, f"--force-reinstall {framework}")
     limit = traits_of(framework).numpy_below
@@ -251,7 +241,7 @@ def _examined(one: Interpreter, answer: Facts | Exception | None) -> Interpreter
     return one
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"no answer in {error.timeout:g} s"
     if isinstance(error, OSError):
