@@ -180,15 +180,15 @@ def _frameworks(
     asked = [i for i in runnable if i.framework not in known]
     facts = {**known, **probe(asked, threads=threads)}
     for name, interpreter in python.items():
-        told = facts.get(name, {})
-        if isinstance(told, Died):
-            interpreter, told = broken(interpreter, str(told)), {}
+        reported = facts.get(name, {})
+        if isinstance(reported, Died):
+            interpreter, reported = broken(interpreter, str(reported)), {}
         if interpreter.why_missing:
             needed = interpreter.python.exists() or not on_request(name, root)
             why, mend = interpreter.why_missing, interpreter.mend
             yield Finding(name, "", why, mend, needed)
         else:
-            yield from _framework(interpreter, told)
+            yield from _framework(interpreter, reported)
     yield from _releases(root, names)
 
 
