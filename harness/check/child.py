@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gradwatch.harness.check.report import Report
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.workers.child import Link
 
 #: Of the caller's code: neither a verdict nor a mistake of the call.
@@ -22,9 +23,16 @@ REFUSED = "refused"
 def check(content: bytes, link: Link) -> None:
     """The job: check what the request says."""
     sys.path.insert(0, os.getcwd())
-    asked = msgspec.msgpack.decode(content)
-    with link.running("", patience=asked["timeout"]):
-        found = answered(asked, link.moved)
+    asked, at = msgspec.msgpack.decode(content), ""
+
+    def announce(place: str) -> None:
+        nonlocal at
+        at = f" {place}"
+        link.moved(place)
+
+    running = link.running("", patience=asked["timeout"])
+    with running, ticking(lambda: f"checking{at}"):
+        found = answered(asked, announce)
     link.tell(found)
 
 

@@ -62,7 +62,7 @@ class Session:
 
     `of_jax` says which of them is a function of JAX's; where both are, PyTorch is not
     needed. `source` are lines that define the candidate in a script; `announce` gets
-    each trial before it is run.
+    each trial before it is run; without it a terminal is told.
     """
 
     reference: Any
@@ -77,7 +77,7 @@ class Session:
     cotangents: tuple[Any, ...] = ()
     of_jax: tuple[bool, bool] = (False, False)
     notes: list[str] = field(default_factory=list)
-    announce: Callable[[str], None] = lambda place: None
+    announce: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         known("order", self.order, ORDERS)
@@ -161,11 +161,11 @@ class Session:
         """
         at, left_out, diagnoses = "", dict[str, list[str]](), Diagnoses()
         how = self.compute, self.notes, diagnoses
-        with ticking(lambda: f"{at} of {len(trials)} trials", log=False):
+        with ticking(lambda: at, terminal=not self.announce, log=False):
             for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
-                at = f"{trial.name} in {trial.dtype}"
-                self.announce(at)
-                at += f", {i}"
+                at = f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials"
+                if self.announce:
+                    self.announce(at)
                 try:
                     with self.used.precision(trial.dtype):
                         yield from self._examined(trial, *how)
@@ -319,7 +319,8 @@ class Session:
 
     def _runs(self, trial: Trial) -> bool:
         """Whether the candidate does."""
-        self.announce(trial.name)
+        if self.announce:
+            self.announce(trial.name)
         with contextlib.suppress(Exception):
             if callable(self.candidate):
                 bound = self.subject.bound(trial, traced=False)

@@ -13,7 +13,6 @@ import click
 from gradwatch.harness.check import child
 from gradwatch.harness.check.shapes import COMPLEX
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.console.terminal import ending, keep, output
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -183,9 +182,7 @@ def command(
         **given,
         "seed": given["seed"] if untrusted or kernelbench else given["seed"] or 0,
     }
-    with ticking(lambda: "checking", terminal=False):  # there the child says more
-        found = _asked(request)
-    return _show(found, json_file, repro)
+    return _show(_asked(request), json_file, repro)
 
 
 def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
