@@ -30,8 +30,11 @@ import numpy as np
 if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gradwatch.harness.history.changepoints import find_changes
-from scripts.studies.live import Live
+from gradwatch.harness.history.changepoints import Change, find_changes
+from gradwatch.harness.timing.compare import LEAST, PAIRS
+from gradwatch.harness.timing.intervals import LEVEL, Estimate
+from gradwatch.harness.timing.samples import verdict_on
+from gradwatch.harness.watch.search import OFF
 from scripts.studies.planted_series import (
     FAMILIES,
     SIZES,
@@ -80,6 +83,44 @@ def confirmed(values: Values) -> list[Report]:
     """The changes that fail without a comparison."""
     found = find_changes(values)
     return [(c.index, c.relative_change) for c in found if not c.suspected]
+
+
+#: Forty comparisons of a commit with itself by `gradwatch compare` (docs/timing.md), on
+#: cpu-2core, beside other work on one core: PyTorch's layer_norm backward. Each that is
+#: simulated draws one of them, about the truth.
+RECORDED = np.log(
+    np.loadtxt(Path(__file__).with_name("compared.csv"), delimiter=",", skiprows=1)
+)
+
+
+class Live:
+    """`find_changes` on one series as it grows, as `gradwatch watch --confirm` fails.
+
+    steps: what is true of the series, by which a comparison comes out.
+    """
+
+    def __init__(self, steps: Sequence[Report], rng: np.random.Generator) -> None:
+        self.steps = steps
+        self.rng = rng
+        self.kept: dict[int, Estimate] = {}
+
+    def __call__(self, values: Values) -> list[Report]:
+        found = find_changes(values)
+        return [(c.index, c.relative_change) for c in found if self._fails(c)]
+
+    def _fails(self, change: Change) -> bool:
+        if change.index not in self.kept:
+            true = math.prod(
+                1 + size for at, size in self.steps if abs(at - change.index) <= OFF
+            )
+            value, low, high = true * np.exp(self.rng.choice(RECORDED))
+            self.kept[change.index] = Estimate(value, low, high, PAIRS, LEVEL)
+        ratio = self.kept[change.index]
+        verdict = verdict_on(ratio, None, same=LEAST)
+        if verdict == "not resolved":
+            larger = max(ratio.value, 1 / ratio.value)
+            return not change.suspected and larger > 1 + LEAST
+        return verdict == ("slower" if change.worse else "faster")
 
 
 def asv_steps(values: Values, smallest: float) -> list[Report]:
