@@ -30,7 +30,7 @@ from gradwatch.harness.judging.cases import Regime
 from gradwatch.harness.judging.judgement import Judgement
 
 #: Stages after the first one, which is as plain as training can be and has half of the
-#: steps.
+#: steps; the last of all is in float64.
 STAGES = 8
 #: Seconds of processor time for comparing steps: a reference may take one.
 SECONDS = 20.0
@@ -41,24 +41,13 @@ LARGER, MOST = 8, 1 << 22
 LITTLE = 1e-4
 #: What differs from stage to stage.
 CHOICES = (
-    *("batch", "data", "start", "train", "learn"),
+    *("batch", "data", "start", "train", "learn", "forgets"),
     *("loss", "weight", "optimizer", "lr"),
 )
 
 #: What a step was, and what hands a request to `loop.Training`.
 Record = Mapping[str, list[Any]]
 Ask = Callable[..., Record]
-
-
-class Recorded(Elsewhere):
-    """What a step has done, for the judge."""
-
-    def __init__(self, seen: Observation[Tensor]) -> None:
-        self.seen = seen
-
-    def observe(self, bound: Bound, *how: Any) -> Observation[Tensor]:
-        """What was seen, whatever is asked."""
-        return self.seen
 
 
 def trained(
@@ -72,14 +61,7 @@ def trained(
 ) -> Iterator[Row]:
     """The judgements of a training; after a stage with a wrong one there are no more.
 
-    Args:
-        subject: The reference.
-        ask: Of what is trained.
-        trials: The caller's own, in one precision.
-        steps: How many are wanted.
-        seed: Of all that is drawn.
-        compute: Precision of intermediate values.
-        notes: Gets a line.
+    `trials` are the caller's own, in one precision; `notes` gets a line.
     """
     rng = np.random.default_rng([seed, 7])
     end, ran, judged = time.process_time() + SECONDS, 0, 0
@@ -89,11 +71,11 @@ def trained(
         name: (rng.permutation(STAGES) + rng.random(STAGES)) / STAGES
         for name in CHOICES
     }
-    for i in range(-1, STAGES):
+    for i in range(-1, STAGES + 1):
         trial = trials[max(i, 0) % len(trials)]
-        shares = {name: float(strata[name][i]) for name in CHOICES}
+        shares = {name: float(strata[name][i % STAGES]) for name in CHOICES}
         stage = Stage(subject, plain, trial, rng, shares, i, compute)
-        rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES), end))
+        rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES + 2), end))
         yield from rows
         ran, judged = ran + stage.ran, judged + stage.judged
         blamed = (row for row in rows if not (row.refused or row.edge))
@@ -118,7 +100,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.is_first = self.number < 0
-        self.in_float64 = self.number == STAGES - 1
+        self.in_float64 = self.number == STAGES
         module = getattr(self.subject, "module", None)
         self.learns = not self.plain.call.state or self._of("learn", (False, True))
         is_drawn = not self.is_first and self.shares["train"] < 0.25
@@ -166,7 +148,7 @@ class Stage:
         """The next one, compared; None where the reference has no numbers for it."""
         seed = int(self.rng.integers(1 << 31))
         draws = seed_of_draws((seed,)) if self.plain.draws else None
-        record = self._narrowed(ask("step", self._rows(), draws))
+        record = ask("step", self._rows(), draws)
         if not self._is_whole(record):
             raise Raised("wrote into the pipe of its process", ended=True)
         if draws is not None:
@@ -179,34 +161,14 @@ class Stage:
 
     def _is_whole(self, record: Record) -> bool:
         """Whether a step says what steps say, and began with what it was given."""
-        names = "tensors", "outputs", "cotangents", "gradients", "after"
-        if any(name not in record for name in names):
-            return False
-        batch = [(self.batch, *t.shape[1:]) for t in self.tables]
-        rows = zip(self.tables, batch, self.by_rows, strict=True)
-        shapes = [row if by else tuple(t.shape) for t, row, by in rows]
-        shapes += [tuple(t.shape) for t in self.subject.state.values()]
-        given, outputs = record["tensors"], record["outputs"]
+        names = "tensors", "after", "gradients", "outputs", "cotangents"
+        given, after, gradients, outputs, dys = (record.get(n, []) for n in names)
         return (
-            [t is not None and tuple(t.shape) for t in given] == shapes
-            and len(record["gradients"]) == len(record["after"]) == len(given)
-            and len(record["cotangents"]) == len(outputs)
-            and not any(t is None for t in (*outputs, *record["after"]))
+            [getattr(t, "shape", None) for t in given] == self.shapes
+            and len(given) == len(after) == len(gradients)
+            and len(outputs) == len(dys)
+            and not any(t is None for t in (*outputs, *after))
         )
-
-    def _narrowed(self, record: Record) -> Record:
-        """The record of a stage in float64 as if it were of the caller's precision."""
-        if not self.in_float64:
-            return record
-        dtype = getattr(torch, self.trial.dtype)
-        wide = torch.float64, torch.complex128
-        return {
-            name: [
-                t if t is None or t.dtype not in wide else _of_precision(t, dtype)
-                for t in tensors
-            ]
-            for name, tensors in record.items()
-        }
 
     def _name(self, number: int) -> str:
         where = "" if self.is_first else f" of stage {self.described}"
@@ -218,8 +180,8 @@ class Stage:
             asked = self._request(varied and not self.is_first, by_rows)
             pairs = zip(self.tables, self.by_rows, strict=True)
             rows = self._rows()
-            given = [t[rows] if by else t for t, by in pairs]
-            expected = self._expected((*given, *asked["state"]), ())
+            given = [t[rows] if by else t for t, by in pairs] + asked["state"]
+            self.shapes, expected = [t.shape for t in given], self._expected(given, ())
             if expected is not None:
                 ask("stage", {**asked, "count": len(expected.outputs)})
                 return True
@@ -231,7 +193,7 @@ class Stage:
 
     def _admits(self, record: Record) -> bool:
         """Whether the reference takes what a step began with, if it began."""
-        given = self._narrowed(record)["tensors"]
+        given = record["tensors"]
         return not given or self._expected(given, ()) is not None
 
     def _request(self, varied: bool, by_rows: bool) -> dict[str, Any]:
@@ -243,6 +205,8 @@ class Stage:
         self.by_rows = [0 < length == (len(t) if t.ndim else 0) for t in given]
         most = max(1, min(LARGER * length, MOST * length // max(1, sum(trial.sizes))))
         self.batch = round(self._between("batch", 1, most)) if varied else length
+        if varied and self.number % 2:  # as most people choose it
+            self.batch = 1 << round(np.log2(self.batch))
         picked = torch.from_numpy(rng.integers(max(length, 1), size=2 * self.batch))
         self.tables = [
             self._altered(t.detach()[picked.to(t.device)] if by else t.detach(), varied)
@@ -252,12 +216,13 @@ class Stage:
         data = [next(tables) if isinstance(v, Tensor) else v for v in flat]
         follows = [w and self.learns for w in self.plain.wanted[: len(given)]]
         self.flat, self.spec, self.follows = flat, spec, follows
+        own = getattr(torch, trial.dtype)
         optimizer, lr = self._of("optimizer", list(OPTIMIZERS)), (1e-3, 1e-1)
         loss = self._of("loss", list(LOSSES))
         weights = (1e-2, 1e2) if trial.dtype[-2:] == "16" else (1e-8, 1e4)
         weight = 1.0 if self.is_first else self._between("weight", *weights)
         if self.in_float64:  # every number is one of the caller's precision, and stays
-            loss, weight, lr = "sum", 1.0, (1e-30, 1e-30)
+            loss, weight, lr = "weighted sum", 1.0, (1e-30, 1e-30)
         self.described = (
             f"batch {self.batch}, {optimizer}, {loss} times {weight:.1g}"
             f"{'' if self.trains else ', in evaluation mode'}"
@@ -271,14 +236,17 @@ class Stage:
             "state": self._start(varied),
             "learned": self.plain.wanted[len(given) :],
             "train": self.trains,
+            "forgets": self.is_first or self._of("forgets", (True, False)),
             "device": trial.device,
-            "dtype": getattr(torch, "float64" if self.in_float64 else trial.dtype),
-            "drawn": getattr(torch, trial.dtype),
+            "dtype": torch.float64 if self.in_float64 else None,
+            "told": own if self.in_float64 else None,
+            "drawn": own,
             "seed": int(rng.integers(1 << 31)),
             "optimizer": optimizer,
             "lr": self._between("lr", *lr) / (weight if optimizer == "SGD" else 1.0),
             "loss": loss,
             "weight": weight,
+            "is_mean": self.is_first,
         }
 
     def _altered(self, table: Tensor, varied: bool) -> Tensor:
@@ -347,7 +315,9 @@ class Stage:
             state=dict(state),
         )
         seen = Observation(record["outputs"], record["gradients"], record["after"])
-        return examined(self.subject, Recorded(seen), trial, self.compute)
+        recorded = Elsewhere()
+        recorded.observe = lambda *asked: seen
+        return examined(self.subject, recorded, trial, self.compute)
 
 
 class Step(NamedTuple):
@@ -377,11 +347,6 @@ class Expected(NamedTuple):
             *zip(self.gradients, record["gradients"], strict=True),
         ]
         return max(_distance(got, right, little) for right, got in pairs)
-
-
-def _of_precision(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A tensor with parts of that type."""
-    return tensor.to(dtype.to_complex() if tensor.is_complex() else dtype)
 
 
 def _fitting(dy: Tensor | None, y: Tensor) -> Tensor | None:

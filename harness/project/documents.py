@@ -33,10 +33,10 @@ from gradwatch.harness.project.records import Environment, Kind, Record, Summary
 
 SCHEMA = 1
 
-#: Bytes of a file that is read: three times the longest document, the agreement of all
+#: Bytes of a file that is read: more than the longest document, the agreement of all
 #: ops in four precisions (185 MiB). What is longer is not ours, and would fill the
 #: memory.
-LONGEST = 640 << 20
+LONGEST = 256 << 20
 
 T = TypeVar("T")
 

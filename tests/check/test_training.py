@@ -48,12 +48,13 @@ class Cheat(Model):
     def __init__(self, is_wrong):
         super().__init__()
         self.is_wrong, self.calls, self.alike, self.size = is_wrong, 0, 0, 0
-        self.seen, self.follows = {}, True
+        self.seen, self.follows, self.validated = {}, True, False
 
     def forward(self, x):
         self.calls += 1
         self.alike, self.size = (self.alike + 1) * (len(x) == self.size), len(x)
         self.follows = x.requires_grad
+        self.validated |= not torch.is_grad_enabled()
         return Scaled.apply(super().forward(x), x.detach(), self)
 
 
@@ -129,6 +130,8 @@ CHEATS = {
     "an input is zero": lambda m, x, dy: (x == 0).any(),
     "inputs have one sign": lambda m, x, dy: (x >= 0).all() and len(x) > 1,
     "parameters are large": lambda m, x, dy: m.linear.weight.abs().max() > 1.5,
+    "gradients are zeroed": lambda m, x, dy: m.linear.weight.grad is not None,
+    "it was validated": lambda m, x, dy: m.validated,
     "its input is data": lambda m, x, dy: not m.follows,
     "a mean loss": lambda m, x, dy: dy.abs().max() < 0.05 and dy.any(),
 }

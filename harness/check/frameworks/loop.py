@@ -12,7 +12,7 @@ import os
 import pickle
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,15 +24,17 @@ Tensors = list["Tensor | None"]
 
 #: Of an output, and of random numbers of its shape.
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "squares": lambda y, target: (y - target).square().mean(),
-    "mean": lambda y, _: y.mean(),
-    "falling mean": lambda y, _: -y.mean(),
-    "sum": lambda y, weights: (y * weights).sum(),
+    "squares": lambda y, target: (y - target).square().sum(),
+    "sum": lambda y, _: y.sum(),
+    "falling sum": lambda y, _: -y.sum(),
+    "weighted sum": lambda y, weights: (y * weights).sum(),
 }
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": lambda learned, lr: torch.optim.SGD(learned, lr, momentum=0.9),
     "AdamW": torch.optim.AdamW,
 }
+#: Steps from one look at how good it is to the next.
+VALIDATES = 25
 #: The descriptor of the pipe of a process that runs this.
 PIPE = 3
 
@@ -69,7 +71,7 @@ class Training:
     """A module or function that is trained, stage by stage."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.before = model, Tensors()
+        self.model, self.before, self.steps = model, Tensors(), 0
 
     def stage(self, asked: Mapping[str, Any]) -> dict[str, Tensors]:
         """Begin a stage: its data, where the parameters start, and how they go on."""
@@ -77,11 +79,14 @@ class Training:
         self.before = []
         self.noise = torch.Generator(device).manual_seed(asked["seed"])
         flat, self.spec = tree_flatten(asked["data"])
-        self.flat = [self._moved(v) if isinstance(v, Tensor) else v for v in flat]
+        self.flat = [
+            cast(v.to(device), asked["dtype"]) if isinstance(v, Tensor) else v
+            for v in flat
+        ]
         self.tables = [v for v in self.flat if isinstance(v, Tensor)]
         for table, follows in zip(self.tables, asked["follows"], strict=True):
             table.requires_grad_(follows)
-        starts = list(map(self._moved, asked["state"]))
+        starts = [cast(t.to(device), asked["dtype"]) for t in asked["state"]]
         if isinstance(self.model, torch.nn.Module):
             self.model.to(device).train(asked["train"])
             self.state = self._own()
@@ -96,13 +101,6 @@ class Training:
         learned = [t for t in (*self.state, *self.tables) if t.requires_grad]
         self.optimizer = OPTIMIZERS[asked["optimizer"]](learned, lr=asked["lr"])
         return {}
-
-    def _moved(self, tensor: Tensor) -> Tensor:
-        """A tensor on the device, and in the precision of the stage."""
-        held, wide = tensor.detach().to(self.asked["device"]), self.asked["dtype"]
-        if wide == self.asked["drawn"] or not parts(held).is_floating_point():
-            return held.clone()
-        return held.to(wide.to_complex() if held.is_complex() else wide)
 
     def _own(self) -> list[Tensor]:
         """A module's parameters and buffers, in the reference's order.
@@ -123,36 +121,54 @@ class Training:
         """One step of the optimiser; what it started from, and what came out."""
         pairs = list(zip(self.tables, self.asked["by_rows"], strict=True))
         given = [t[rows] if by else t.clone() for t, by in pairs]
-        self.before, new = copies((*given, *self.state)), iter(given)
+        self.before, new = self._copies((*given, *self.state)), iter(given)
         flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
         args, kwargs = tree_unflatten(flat, self.spec)
         own = () if isinstance(self.model, torch.nn.Module) else self.state
         if seed is not None:
             torch.manual_seed(seed)
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=self.asked["forgets"])
         found = tree_leaves(self.model(*args, *own, **kwargs))
         ys = [y for y in found if isinstance(y, Tensor)][: self.asked["count"]]
         odd = [type(y).__name__ for y in ys if type(y) is not Tensor]
         if odd:
             raise TypeError(f"returned {', '.join(odd)}, no tensor")
-        outputs, cotangents = copies(ys), self._backward(ys)
-        after = copies((*given, *self.state))
+        outputs, cotangents = self._copies(ys), self._backward(ys)
+        after = self._copies((*given, *self.state))
         gradients: Tensors = [
             t.grad[rows] if by and t.grad is not None else t.grad for t, by in pairs
         ]
-        gradients += copies([t.grad for t in self.state])
+        gradients = self._copies((*gradients, *(t.grad for t in self.state)))
         self.optimizer.step()
+        self.steps += 1
+        if self.steps % VALIDATES == 0:
+            self._validate(args, own, kwargs)
         return {
             "tensors": self.before,
             "outputs": outputs,
-            "cotangents": cotangents,
+            "cotangents": self._copies(cotangents),
             "gradients": gradients,
             "after": after,
         }
 
+    def _validate(self, args: Any, own: Any, kwargs: Any) -> None:
+        """Call it once as between epochs, without gradients."""
+        is_module, trains = isinstance(self.model, torch.nn.Module), self.asked["train"]
+        with torch.no_grad():
+            if is_module:
+                self.model.eval()
+            self.model(*args, *own, **kwargs)
+        if is_module:
+            self.model.train(trains)
+
     def started(self) -> dict[str, Tensors]:
         """What the last step began with."""
         return {"tensors": self.before}
+
+    def _copies(self, tensors: Iterable[Tensor | None]) -> Tensors:
+        """Copies that later steps do not reach, in the precision of the caller's."""
+        told = self.asked["told"]
+        return [None if t is None else cast(t, told) for t in tensors]
 
     def _backward(self, ys: Sequence[Tensor]) -> Tensors:
         """Let a loss flow back through outputs; what flows into each."""
@@ -168,6 +184,9 @@ class Training:
         def total(outputs: Sequence[Tensor]) -> Tensor:
             pairs = zip(outputs, noise, strict=True)
             losses = [weight * loss(parts(y), drawn) for y, drawn in pairs]
+            if self.asked["is_mean"]:
+                sizes = (max(1, y.numel()) for y in outputs)
+                losses = [one / n for one, n in zip(losses, sizes, strict=True)]
             return torch.stack([one.double() for one in losses]).sum()
 
         apart = [y.detach().clone().requires_grad_() for y in ends]
@@ -181,9 +200,12 @@ def parts(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def copies(tensors: Sequence[Tensor | None]) -> Tensors:
-    """Copies that later steps do not reach."""
-    return [None if t is None else t.detach().clone() for t in tensors]
+def cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A copy, of which the numbers are of that type."""
+    held = tensor.detach().clone()
+    if dtype is None or not parts(held).is_floating_point():
+        return held
+    return held.to(dtype.to_complex() if held.is_complex() else dtype)
 
 
 def sent(record: Mapping[str, Tensors]) -> tuple[bytes, bytes]:
