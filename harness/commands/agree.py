@@ -181,9 +181,10 @@ def show(
     def line(text: str, style: str) -> None:
         console.print(text, style=style, markup=False)
 
-    if agreed.records:
-        console.print(fitting(agreed.records, console))
-        seen = [v for v in SIGNS if v in summary.verdicts]
+    if shown := of_those_that_ran(agreed.records):
+        console.print(fitting(shown, console))
+        verdicts = {r.verdict for r in shown}
+        seen = [v for v in SIGNS if v in verdicts]
         means = (f"{SIGNS[v][0]} {v}: {MEANINGS[v]}" for v in seen if v in MEANINGS)
         for meaning in means:
             line(meaning, "dim")
@@ -276,6 +277,12 @@ Cells = Mapping[tuple[str, str], Overall]
 
 _FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
 _WIDE = 10_000  # characters: wider than any table
+
+
+def of_those_that_ran(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
+    """Without backends whose dialect no page has: they would be empty columns."""
+    ran = {r.backend for r in records if r.verdict != "unsupported"}
+    return [r for r in records if r.backend in ran]
 
 
 def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:

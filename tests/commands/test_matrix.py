@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from gradwatch.harness.commands.agree import fitting
+from gradwatch.harness.commands.agree import fitting, of_those_that_ran
 from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 
@@ -66,3 +66,15 @@ def test_a_wide_terminal_shows_each_backend():
     assert row(lines, "relu").count("✓") == len(BACKENDS) - 1
     assert "99 ✗" in row(lines, "relu")
     assert "42 ✗ known" in row(lines, "softmax")
+
+
+def test_a_backend_whose_dialect_no_page_has_is_no_column():
+    lacking = [
+        AgreeRecord(**agree_record(op, name, verdict="unsupported"))
+        for op, name in (("relu", "torch_custom"), ("softmax", "numpy_manual"))
+    ]
+    others = [AgreeRecord(**agree_record(op, "numpy_graph")) for op in OPS]
+    right = AgreeRecord(**agree_record("softmax", "torch_custom"))
+    shown = of_those_that_ran([*lacking, *others, right])
+    assert {r.backend for r in shown} == {"numpy_graph", "torch_custom"}
+    assert lacking[0] in shown  # one op lacks what another has: it is said
