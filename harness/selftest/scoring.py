@@ -368,7 +368,7 @@ LABELS = {
     ),
     "part": ("lost|lacks|loses|forgets?|forgotten|missing|omitted|nothing|zero", _PART),
     "sign": ("sign|added$|adds|subtracted", "sign|subtract|add|\\||by -|1 [-/] "),
-    "eps": ("eps|added to", "stands for [\\d.e-]+ in|root|is left out"),
+    "eps": ("eps|added to", "stands for [\\d.e-]+ in|after sqrt|is left out"),
     "order": ("revers|turned|transposed|order", "revers|turn|transpose|order|rows"),
     "shift": ("off by one|after the|one too", "shift|off|halved|last|first"),
     "mean": ("mean|average|divided by|counts? the", f"{_FACTOR}|mean|root"),

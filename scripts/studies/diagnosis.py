@@ -20,7 +20,6 @@ import numpy as np
 
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.diagnosis import explanations
-from gradwatch.harness.judging.diagnosis.search import FEW
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
 from gradwatch.harness.selftest import mutants
@@ -43,7 +42,6 @@ class Named:
     tensor: str
     place: int
     certain: bool
-    kind: str
     said: str
     seconds: float
     common: bool
@@ -81,7 +79,6 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
                 error.mistake,
                 tensor,
                 *_place(error.mistake, said, sweep, there, other, elsewhere, tensor),
-                said[0].kind if said else "",
                 said[0].sentence if said else "",
                 spent,
                 error.mistake in common,
@@ -104,14 +101,14 @@ def _place(
     leaves |= {
         n: dy.astype(n.dtype) for n, dy in zip(sweep.cotangents, dys, strict=False)
     }
-    point = sweep.moved(leaves)
+    point = sweep.run(sweep.values, leaves=leaves)
     wrong = elsewhere[tensor].astype(other.wide)
     room = allowed(other, "first", tensor)
     last = other.limit * other.arithmetics[-1].roundoff
-    certain = bool(said and said[0].elements >= FEW)
+    certain = bool(said and said[0].certain)
     types = [t for t in ("float32", "float16", "bfloat16") if t in mistake]
     for place, one in enumerate(said[:3], 1):
-        if one.kind == "narrow" and any(t in one.words for t in types):
+        if "round" in one.words and any(t in one.words for t in types):
             return place, certain  # which roundings these are is another matter
         if one.predict is None:
             continue
@@ -131,7 +128,6 @@ def main() -> None:
     """Print every mistake that is not named, and the shares."""
     dtype, *ops = [a for a in sys.argv[1:] if a != "-v"] or ["float64"]
     total: collections.Counter[str] = collections.Counter()
-    kinds: collections.Counter[str] = collections.Counter()
     spent = []
     for op in ops or catalogue.op_names():
         mistakes: dict[str, list[Named]] = {}
@@ -149,7 +145,6 @@ def main() -> None:
                 [group, *[f"{group} first"] * first, *[f"{group} three"] * three]
             )
             total.update([f"{group} false"] * false)
-            kinds.update([tensors[0].kind] * first)
             if not first:
                 wrong = next(t for t in tensors if t.place != 1)
                 mark = "FALSE" if false else "three" if three else "-"
@@ -167,7 +162,7 @@ def main() -> None:
                 for what in ("first", "three", "false")
             ),
         )
-    print(dict(kinds), f"median {np.median(spent):.3f} s, most {max(spent):.2f} s")
+    print(f"median {np.median(spent):.3f} s, most {max(spent):.2f} s")
 
 
 if __name__ == "__main__":

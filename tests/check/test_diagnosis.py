@@ -211,7 +211,7 @@ MISTAKES = {
         "dv sign": "dv is given the wrong sign",
     },
     (swiglu, swiglu_backward): {
-        "sigmoid": "left out", "lost term": "", "y": "1 stands for a",
+        "sigmoid": "left out", "lost term": "1 stands for a", "y": "1 stands for a",
         "no b": "1 stands for b", "a for silu": "a stands for",
     },
     (cross_entropy, cross_entropy_backward): {

@@ -14,6 +14,8 @@ import pytest
 
 from gradwatch.harness.judging.diagnosis import explanations
 from gradwatch.harness.judging.entry import assert_agrees, judge
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Case, Op, Problem
@@ -181,7 +183,7 @@ def test_an_explanation_predicts_other_numbers() -> None:
     (first, *_) = found["dx"]
     (dy,) = sweep.cotangents
     other = RNG.standard_normal(DY.shape)
-    there = sweep.moved({dy: other})
+    there = sweep.run(sweep.values, leaves={dy: other})
     assert first.predict is not None
     expected = layer_norm(shift=0, dy=other)[0]
     np.testing.assert_allclose(
@@ -220,3 +222,108 @@ def test_a_factor_is_seen_where_only_the_last_rounding_may_be_off() -> None:
     first, second = judge("add", [a, b], dy, [wrong, dy])
     assert "multiplied by 1 + 0.0005: with this, all 42" in first.diagnosis
     assert not second.diagnosis
+
+
+def attention(mask: Any, q: Any, k: Any, v: Any, dy: Any) -> list[Any]:
+    """The gradients of masked attention."""
+    scores = np.where(mask, q @ k.T, -1e9)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    ds = p * (dy @ v.T - ((dy @ v.T) * p).sum(-1, keepdims=True))
+    return [ds @ k, ds.T @ q, p.T @ dy]
+
+
+CAUSAL = np.tril(np.ones((6, 6), bool))
+ATTENTION = Op(
+    "masked", inputs="q k v", cases=[Case("6", q=(6, 8), k=(6, 8), v=(6, 8))]
+)
+
+
+@ATTENTION.implement("formula")
+def masked(xp: Any, q: Any, k: Any, v: Any) -> Any:
+    scores = xp.where(CAUSAL, q @ k.mT, -1e9)
+    p = xp.exp(scores - xp.logsumexp(scores, axis=-1, keepdims=True))
+    return p @ v
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [(CAUSAL | True, "is not applied"), (np.tril(CAUSAL | True, 1), "is shifted")],
+)
+def test_a_mask_that_the_backward_computes_otherwise_is_named(
+    mask: Any, words: str
+) -> None:
+    q, k, v, dy = RNG.standard_normal((4, 6, 8)).astype(np.float32)
+    wrong = [g.astype(np.float32) for g in attention(mask, q, k, v, dy)]
+    found = judge(ATTENTION, [q, k, v], dy, wrong)
+    assert all(words in j.diagnosis for j in found)
+    assert all("all that the backward uses" in j.diagnosis for j in found)
+
+
+def test_two_mistakes_at_once_are_both_named() -> None:
+    """Mean and variance are constants, as in a backward for evaluation."""
+    (sentence, *_) = said(layer_norm(shift=0, scale=0))
+    one, two = sentence.split(", and ")
+    assert "/ sqrt(" in one
+    assert "sum(" in two
+    assert all("left out" in part for part in (one, two))
+    assert "all 60 elements agree" in two
+
+
+def test_no_two_edits_explain_noise_on_a_few_elements() -> None:
+    right = layer_norm()[0]
+    noise = [right + 1e-3 * RNG.standard_normal(right.shape) for _ in range(5)]
+    assert not any("agree" in said([g, *layer_norm()[1:]])[0] for g in noise)
+
+
+def test_an_output_has_a_diagnosis_too() -> None:
+    x = X.astype(np.float64)
+    centred = x - mean(x)
+    y = centred / np.sqrt(mean(centred**2) + 0.1) * W + B
+    right = [g.astype(np.float32) for g in layer_norm()]
+    *_, judged = judge(
+        *("layer_norm", [X, W, B], DY, right),
+        outputs=[y.astype(np.float32)],
+        attributes={"eps": 1e-5},
+    )
+    assert "0.1 stands for 1e-05" in judged.diagnosis
+
+
+def test_second_derivatives_have_a_diagnosis() -> None:
+    x, dy, v = RNG.standard_normal((3, 5, 8)).astype(np.float32)
+    s = 1 / (1 + np.exp(-x.astype(np.float64)))
+    wrong = [-dy * v * s * (1 - s) * (1 - s), dy * s * (1 - s)]
+    narrow = [g.astype(np.float32) for g in wrong]
+    one, two = judge("sigmoid", [x], dy, narrow, order="hvp", tangents=[v])
+    assert "elements agree" in one.diagnosis
+    assert two.diagnosis.startswith("dy stands for v:")
+
+
+def test_the_other_branch_at_a_kink_is_named() -> None:
+    x = RNG.integers(-2, 3, (6, 8)).astype(np.float32)
+    dy = RNG.standard_normal(x.shape).astype(np.float32)
+    op = Op("gate", inputs="x", cases=[Case("3", x=(3,))])
+    op.implement("formula")(lambda xp, x: xp.where(x > 0, x * x, 0.5 * x))
+    (judged,) = judge(op, [x], dy, [np.where(x >= 0, 2 * x * dy, 0.5 * dy)])
+    assert "greater_equal stands for greater in `greater(x, 0)`" in judged.diagnosis
+
+
+def test_a_factor_within_one_rounding_of_1_is_not_said() -> None:
+    """Roundings of bfloat16 may well be biased by a thousandth."""
+    a, b, dy = map(PRECISIONS["bfloat16"].round, RNG.standard_normal((3, 40, 50)))
+    problem = Problem(
+        catalogue.load_op("mul"), {"a": a, "b": b}, [dy], dtype="bfloat16"
+    )
+    right = reference(problem)
+    got = {"da": PRECISIONS["bfloat16"].round(dy * b * 1541 / 1542), "db": dy * a}
+    _, found = explanations(right, got, [Judgement("da", "disagree")])
+    assert "multiplied" not in found["da"][0].sentence
+
+
+def test_what_a_few_digits_show_is_not_certain() -> None:
+    """Eight elements of eight digits agree by chance, those of 24 do not."""
+    a, b, dy = RNG.integers(1, 5, (3, 8)).astype(np.float32)
+    for dtype, certain in (("bfloat16", False), ("float32", True)):
+        first, _ = judge("mul", [a, b], dy, [2 * dy * b, dy * a], dtype=dtype)
+        assert "da is counted twice" in first.diagnosis
+        assert first.diagnosis.startswith("perhaps") != certain

@@ -18,7 +18,6 @@ import numpy as np
 from gradwatch.harness.judging.diagnosis.search import Case, Finding, search
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Reference
 
@@ -39,7 +38,6 @@ def explanations(
     """
     until = time.thread_time() + seconds
     wrong = [j.tensor for j in judgements if j.verdict in WRONG]
-    wrong = [name for name in wrong if not is_second(name)]
     if not wrong or right.build is None:
         return None, {}
     ties = next((j.convention for j in judgements if j.convention), "first")
@@ -79,9 +77,7 @@ class Diagnoses:
         key: Any = None,
     ) -> tuple[Judgement, ...]:
         """The judgements, with the sentences."""
-        if right is None or all(j.passes for j in judged):
-            return tuple(judged)
-        said = self.sentences(right, got, judged, key)
+        said = self.sentences(right, got, judged, key) if right else {}
         return tuple(
             j.changed(diagnosis=said[j.tensor]) if j.tensor in said else j
             for j in judged

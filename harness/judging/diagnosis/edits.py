@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,12 @@ import numpy as np
 
 from gradwatch.harness.judging.diagnosis.sweep import Array, At, Make, Sweep, itself
 from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
-from gradwatch.impls.graph.engine import axes_of
 
-Change = Callable[[Array], Array]
-Form = tuple[float, str, str, Change]
+Form = tuple[float, str, Callable[[Array], Array]]
+Edits = Mapping[Node, Make]
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
 
 
@@ -30,121 +30,164 @@ class Edit:
     """Values of the graph replaced.
 
     Attributes:
-        rank, kind: How far-fetched it is, and what kind of mistake.
-        text: Says it; {term} and {rule} are those of the first node it is about, {0}
+        rank: How far-fetched it is.
+        text: Says it; {term} and {rule} are those of the first node it is `about`, {0}
             and {1} the expressions of the others.
-        about: Nodes.
-        edits: What nodes become.
-        saved: What nodes of the forward become where the backward reads them.
-        scales: A factor that is fitted may stand before it.
+        edits: What nodes become; `saved` where the backward reads them alone.
+        plain: It is nothing but a factor before a term.
+        also: Another edit at once.
     """
 
     rank: float
-    kind: str
     text: str
     about: tuple[Node, ...]
-    edits: Mapping[Node, Make] = field(default_factory=dict)
-    saved: Mapping[Node, Make] = field(default_factory=dict)
-    scales: bool = True
+    edits: Edits = field(default_factory=dict)
+    saved: Edits = field(default_factory=dict)
+    plain: bool = False
+    also: Edit | None = None
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is nothing but a factor before a term."""
-        return self.kind == "path" and self.scales
-
-
-def _along(x: Array, axis: int | None, how: Callable[..., Any]) -> Array:
-    return np.broadcast_to(how(x, axis=axis, keepdims=True), x.shape)
+    def beside(self, other: Edit) -> Edit:
+        """Both edits at once."""
+        both = {**self.edits, **other.edits}
+        return replace(self, rank=self.rank + other.rank, edits=both, also=other)
 
 
-def _without(x: Array, axis: int | None, place: int) -> Array:
+# What may stand for a value ---------------------------------------------------------
+
+
+def _along(how: Callable[..., Any]) -> Callable[[Array, int | None], Array]:
+    return lambda x, i: np.broadcast_to(how(x, axis=i, keepdims=True), x.shape)
+
+
+def _without(x: Array, axis: int, place: int) -> Array:
     out = x.copy()
-    np.moveaxis(out, axis or 0, 0)[place] = 0
+    np.moveaxis(out, axis, 0)[place] = 0
     return out
 
 
-def tf32(x: Array) -> Array:
-    """Rounding to 11 digits, as of what enters a TF32 product."""
-    mantissa, exponent = np.frexp(x)
-    return np.asarray(np.ldexp(np.rint(mantissa * 2048) / 2048, exponent))
+def _taken(x: Array, axis: int, start: int, step: int) -> Array:
+    """Elements along an axis from a place on; beyond the ends the first or last."""
+    places = start + step * np.arange(x.shape[axis])
+    return x.take(np.clip(places, 0, x.shape[axis] - 1), axis)
 
 
 #: What may stand for a value, computed from it alone.
 _VALUES: Sequence[Form] = (
-    (4, "factor", "1 stands for {}", np.ones_like),
-    (5, "value", "|{}| stands for it", np.abs),
-    (5, "value", "the square of {} stands for it", np.square),
-    (6, "value", "1 / {} stands for it", lambda x: 1 / x),
-    (6, "value", "the root of {} stands for it", lambda x: np.sqrt(np.abs(x))),
-    (6, "value", "1 - {} stands for it", lambda x: 1 - x),
-    (6, "value", "1 + {} stands for it", lambda x: 1 + x),
-    (6, "value", "the sign of {} stands for it", np.sign),
-    (6, "value", "{} is clipped at 0", lambda x: np.maximum(x, 0)),
+    (4, "1 stands for {}", np.ones_like),
+    (5, "0 stands for {}", np.zeros_like),
+    (5, "|{}| stands for it", np.abs),
+    (5, "the square of {} stands for it", np.square),
+    (6, "1 / {} stands for it", lambda x: 1 / x),
+    (6, "the root of {} stands for it", lambda x: np.sqrt(np.abs(x))),
+    (6, "1 - {} stands for it", lambda x: 1 - x),
+    (6, "1 + {} stands for it", lambda x: 1 + x),
+    (6, "the sign of {} stands for it", np.sign),
+    (6, "{} is clipped at 0", lambda x: np.maximum(x, 0)),
 )
 _MASKS: Sequence[Form] = (
-    (5, "mask", "{} is not applied", np.ones_like),
-    (5, "mask", "{} is inverted", np.logical_not),
-    (6, "mask", "{} is false everywhere", np.zeros_like),
+    (5, "{} is not applied", np.ones_like),
+    (5, "{} is inverted", np.logical_not),
+    (6, "{} is false everywhere", np.zeros_like),
 )
 _MATRICES: Sequence[Form] = (
-    (6, "order", "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
-    (6, "order", "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
+    (5, "{} is transposed", lambda x: np.swapaxes(x, -1, -2)),
+    (6, "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
+    (6, "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
 )
-#: What may stand for a value along an axis; the first five also for all of it.
-_AXES: Sequence[tuple[float, str, str, Callable[[Array, int | None], Array]]] = (
-    (5.5, "order", "{} is reversed", np.flip),
-    (6, "shift", "{} is shifted by one", lambda x, i: np.roll(x, 1, i)),
-    (6, "shift", "{} is shifted back by one", lambda x, i: np.roll(x, -1, i)),
-    (6, "mean", "the mean of {} stands for it", lambda x, i: _along(x, i, np.mean)),
-    (6, "mean", "the sum of {} stands for it", lambda x, i: _along(x, i, np.sum)),
-    (6, "terms", "the last of {} is left out", lambda x, i: _without(x, i, -1)),
-    (6, "terms", "the first of {} is left out", lambda x, i: _without(x, i, 0)),
-    (6, "copies", "the first of {} stands for all", lambda x, i: _of_one(x, i, 0)),
-    (6, "copies", "the last of {} stands for all", lambda x, i: _of_one(x, i, -1)),
-    (6, "copies", "the first of {} is alone", lambda x, i: x - _without(x, i, 0)),
+_Along = tuple[tuple[float, str, Callable[[Array, Any], Array]], ...]
+#: Along an axis or of all: of masks, too, or of numbers alone.
+_MOVES: _Along = (
+    (5.5, "{} is reversed", np.flip),
+    (6, "{} is shifted by one", lambda x, i: np.roll(x, 1, i)),
+    (6, "{} is shifted back by one", lambda x, i: np.roll(x, -1, i)),
 )
-
-
-def _of_one(x: Array, axis: int | None, place: int) -> Array:
-    return np.broadcast_to(x.take([place], axis), x.shape)
+_MEANS: _Along = (
+    (6, "the mean of {} stands for it", _along(np.mean)),
+    (6, "the sum of {} stands for it", _along(np.sum)),
+)
+#: Along an axis alone, likewise.
+_STEPS: _Along = (
+    (6.5, "{} is shifted, its first kept", lambda x, i: _taken(x, i, -1, 1)),
+    (6.5, "{} is shifted, its last kept", lambda x, i: _taken(x, i, 1, 1)),
+)
+_TERMS: _Along = (
+    (6, "the last of {} is left out", lambda x, i: _without(x, i, -1)),
+    (6, "the first of {} is left out", lambda x, i: _without(x, i, 0)),
+    (6, "the first of {} stands for all", lambda x, i: _taken(x, i, 0, 0)),
+    (6, "the last of {} stands for all", lambda x, i: _taken(x, i, x.size, 0)),
+    (6, "the first of {} is alone", lambda x, i: x - _without(x, i, 0)),
+)
 
 
 def forms(x: Array, digits: int) -> Iterator[Form]:
     """What may stand for a value, computed from it alone, in so many digits."""
     number = x.dtype.kind != "b"
-    yield from _VALUES if number else _MASKS
-    if number:
-        yield from _roundings(digits)
+    yield from (*_VALUES, *_roundings(digits)) if number else _MASKS
     if x.ndim > 1:
-        yield from _MATRICES
-        if x.shape[-1] == x.shape[-2]:
-            yield 5, "order", "{} is transposed", lambda x: np.swapaxes(x, -1, -2)
+        yield from _MATRICES[x.shape[-1] != x.shape[-2] :]
     if x.ndim > 2:
         turn = "{} is turned about in its last two axes"
-        yield 5, "order", turn, lambda x: np.flip(x, (-2, -1))
+        yield 5, turn, lambda x: np.flip(x, (-2, -1))
+    everywhere = _MOVES + _MEANS * number
     for axis in (None, *range(x.ndim)):
-        rows = _AXES[:5] if axis is None else _AXES
-        for rank, kind, text, form in rows if x.size > 1 else ():
-            moved = number or kind in ("shift", "order")
-            if moved and (axis is None or x.shape[axis] > 1):
+        rows = everywhere if axis is None else everywhere + _STEPS + _TERMS * number
+        for rank, text, form in rows if x.size > 1 else ():
+            if axis is None or x.shape[axis] > 1:
                 at = text if axis is None else f"{text} along axis {axis}"
-                yield rank, kind, at, partial(lambda f, i, x: f(x, i), form, axis)
+                yield rank, at, partial(lambda f, i, x: f(x, i), form, axis)
 
 
 def _roundings(digits: int) -> Iterator[Form]:
-    for name, precision in PRECISIONS.items():
+    tf32 = replace(PRECISIONS["bfloat16"], digits=11)
+    for name, precision in {**PRECISIONS, "TF32": tf32}.items():
         if precision.digits < digits:
-            rounding = precision.round
-            yield 6, "narrow", f"{{}} is rounded to {name}", rounding
-            inverse = f"1 / {{}} is rounded to {name}"
-            yield 7, "narrow", inverse, partial(lambda f, x: 1 / f(1 / x), rounding)
-    if digits > 11:
-        yield 7, "narrow", "{} is rounded to TF32", tf32
+            text, rounding = f"{{}} is rounded to {name}", precision.round
+            yield 6 + (precision is tf32), text, rounding
+            yield 7, f"1 / {text}", partial(lambda f, x: 1 / f(1 / x), rounding)
 
 
 def by(how: Callable[..., Any], *nodes: Node) -> Make:
     """What is computed of some nodes."""
     return lambda at: np.asarray(how(*map(at, nodes)))
+
+
+def stand_ins(
+    put: Callable[[Make], tuple[Edits, Edits]],
+    about: tuple[Node, ...],
+    digits: int,
+    others: Sequence[Node] = (),
+    text: str = "",
+    rank: float = 0,
+    read: Make | None = None,
+) -> Iterator[Edit]:
+    """Other forms of a value, and other values, where `put` has them stand.
+
+    `about` is where, and the value; the text says where, and without one the value is
+    named as a term. It is read there, unless another `read` is given.
+    """
+    value, name = about[-1], "{0}" if text else "{term}"
+    given = read or by(np.asarray, value)
+    for cost, said, form in forms(value.value, digits):
+        made = put(partial(lambda f, at: np.asarray(f(given(at))), form))
+        yield Edit(cost + rank, text + said.format(name), about, *made)
+    for other in others if value.dtype.kind == "f" else ():
+        cost, said = 4 + (other.primitive is not None), f"{text}{{1}} stands for {name}"
+        made = put(by(np.asarray, other))
+        yield Edit(cost + rank, said, (*about, other), *made)
+
+
+def _there(node: Node, make: Make) -> tuple[Edits, Edits]:
+    return {node: make}, {}
+
+
+def _operand(node: Node, place: int, other: Make) -> tuple[Edits, Edits]:
+    """A node whose operand is another."""
+
+    def make(at: At) -> Array:
+        arrays = [other(at) if i == place else at(n) for i, n in enumerate(node.inputs)]
+        return graph.computed(node, arrays)
+
+    return {node: make}, {}
 
 
 # Of one node ------------------------------------------------------------------------
@@ -153,57 +196,32 @@ def by(how: Callable[..., Any], *nodes: Node) -> Make:
 def local(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Every edit of one node that depends on a cotangent, from cheap to dear."""
     for node in sweep.ends:
-        yield from _whole(node, sweep, digits)
+        yield from _terms(node, sweep, digits, by(np.asarray, *node.inputs), -3)
     for node in [n for n in sweep.flowing if n not in sweep.ends]:
-        yield from _terms(node, sweep, digits)
+        yield from _terms(node, sweep, digits, partial(itself, node), 0)
         yield from _sums(node, sweep)
         yield from _copies(node)
         yield from _operands(node, sweep, digits)
 
 
-def _whole(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of a gradient that comes out."""
-    (source,) = node.inputs
-    yield Edit(1, "path", "{term} is", (node,), {node: by(np.asarray, source)})
-    for other in sweep.ends:
-        if other is not node and other.shape == node.shape:
-            text, made = "{term} has the values of {0}", {node: by(np.asarray, other)}
-            yield Edit(1, "swapped", text, (node, other), made, scales=False)
-    for rank, kind, text, form in forms(node.value, digits):
-        if kind not in ("factor", "value") or "|" in text:
-            made = {node: by(form, source)}
-            yield Edit(rank - 3, kind, text.format("{term}"), (node,), made)
-
-
-def _terms(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of what flows."""
-
-    def made(how: Callable[..., Array], *others: Node) -> Mapping[Node, Make]:
-        return {node: lambda at: how(itself(node, at), *map(at, others))}
-
-    yield Edit(3, "path", "{term} is", (node,), made(np.asarray))
-    for other in near(node, sweep, wider=True):
-        both, more = (node, other), made(np.multiply, other)
-        yield Edit(5, "value", "{term} is multiplied by {0}", both, more)
-        less = made(np.divide, other)
-        yield Edit(4.5, "factor", "{term} is divided by {0}", both, less)
-        if other.shape == node.shape:
-            alone = made(lambda x, y: y, other)
-            yield Edit(5.5, "value", "{0} stands for {term}", both, alone)
+def _terms(
+    node: Node, sweep: Sweep, digits: int, read: Make, rank: int
+) -> Iterator[Edit]:
+    """Edits of what flows; of a gradient that comes out, which rank first."""
+    yield Edit(1 if rank else 3, "{term} is", (node,), {node: read}, plain=True)
+    for other in near(node, sweep, wider=True) if not rank else ():
+        for cost, how, words in (
+            (5, np.multiply, "multiplied"),
+            (4.5, np.divide, "divided"),
+        ):
+            made = partial(lambda f, o, at: f(read(at), at(o)), how, other)
+            text = f"{{term}} is {words} by {{0}}"
+            yield Edit(cost, text, (node, other), {node: made})
     given = node in sweep.cotangents
-    for rank, kind, text, form in forms(node.value, digits):
-        kind, text = "cotangent" if given else kind, text.format("{term}")
-        yield Edit(rank - given, kind, text, (node,), made(form))
-
-
-def _with(node: Node, place: int, other: Make) -> Mapping[Node, Make]:
-    """A node whose operand is another."""
-
-    def make(at: At) -> Array:
-        arrays = [other(at) if i == place else at(n) for i, n in enumerate(node.inputs)]
-        return graph.computed(node, arrays)
-
-    return {node: make}
+    alike = [*sweep.ends] if rank else [*sweep.cotangents] * given + near(node, sweep)
+    alike = [n for n in alike if n.shape == node.shape and n is not node]
+    put, rank = partial(_there, node), rank - given
+    yield from stand_ins(put, (node, node), digits, alike, "", rank, read)
 
 
 def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
@@ -211,15 +229,16 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
     name = node.primitive.name if node.primitive else ""
     if name not in ("sum", "sum_to") or node.size == node.inputs[0].size:
         return
-    (source,), chain, axes = node.inputs, [node], _summed(node)
+    (source,), chain = node.inputs, [node]
+    axes = summed_axes(node, source.shape)
     one = {0: "the first copy stands for the sum"}
     one[-1] = "the last copy overwrites the others"
     for place, words in one.items():
         text = f"in the sum of {{term}}, {words}"
         at = tuple(place if i in axes else slice(None) for i in range(source.ndim))
         copy = by(partial(lambda i, x: x[i].reshape(node.shape), at), source)
-        yield Edit(4, "copies", text, (source,), {node: copy})
-    while len(users := sweep.users.get(chain[-1], [])) == 1:
+        yield Edit(4, text, (source,), {node: copy})
+    while len(users := _users(chain[-1], sweep.flowing)) == 1:
         chain.append(users[0])
         if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
             break
@@ -232,29 +251,18 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
         ) -> Array:
             # Inside or outside of the right sum it is the same.
             factor = 1.0 if other is None else at(other)
-            total = (at(source) * factor).sum(axis, keepdims=True) / factor
-            for before, one in itertools.pairwise(chain[: k + 1]):
-                total = _with_one(one, before, total, at)
-            return np.broadcast_to(total, chain[k].shape)
+            new = {node: (at(source) * factor).sum(axis, keepdims=True) / factor}
+            for one in chain[1 : k + 1]:
+                new[one] = itself(one, lambda n: new[n] if n in new else at(n))
+            return np.broadcast_to(new[chain[k]], chain[k].shape)
 
         which = "all axes" if axis is None else f"axis {axis}"
         text = f"{{term}} is summed along {which} instead"
-        yield Edit(5, "axis", text, (source,), {chain[k]: made})
+        yield Edit(5, text, (source,), {chain[k]: made})
 
 
-def _with_one(node: Node, source: Node, value: Array, at: At) -> Array:
-    """A node whose source has another value."""
-    return itself(node, lambda n: value if n is source else at(n))
-
-
-def _summed(node: Node) -> tuple[int, ...]:
-    """The axes that a sum goes over."""
-    (source,), shape = node.inputs, node.shape
-    if "axis" in node.attributes:
-        return axes_of(node.attributes["axis"], source.ndim)
-    new = source.ndim - len(shape)
-    wide = zip(shape, source.shape[new:], strict=True)
-    return (*range(new), *(i + new for i, (n, m) in enumerate(wide) if n == 1 != m))
+def _users(node: Node, among: Sequence[Node]) -> list[Node]:
+    return [n for n in among if any(source is node for source in n.inputs)]
 
 
 def _copies(node: Node) -> Iterator[Edit]:
@@ -269,150 +277,126 @@ def _copies(node: Node) -> Iterator[Edit]:
             return out[:-1].reshape(node.shape)
 
         text = "equal indices overwrite {term}, and do not add it up"
-        yield Edit(4, "copies", text, (source,), {node: written})
+        yield Edit(4, text, (source,), {node: written})
 
 
 def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Another form of a saved value, or a step that is left out."""
     for i, source in enumerate(node.inputs):
         if source not in sweep.flows:
-            alike = near(source, sweep, until=node)
+            alike = near(source, sweep)
             if source.shape != node.shape:
                 alike += near(node, sweep)
-            for rank, kind, text, about, make in _others(source, sweep, digits, alike):
-                edits = _with(node, i, make)
-                yield Edit(rank, kind, f"in {{rule}}, {text}", (node, *about), edits)
+            put, about = partial(_operand, node, i), (node, source)
+            yield from stand_ins(put, about, digits, alike, "in {rule}, ")
         elif source.shape == node.shape and node.primitive:
             text = f"{node.primitive.name} is left out after {{term}}"
-            yield Edit(5, "operation", text, (source,), {node: by(np.asarray, source)})
+            yield Edit(5, text, (source,), {node: by(np.asarray, source)})
 
 
-def _others(
-    source: Node, sweep: Sweep, digits: int, alike: Sequence[Node]
-) -> Iterator[tuple[float, str, str, tuple[Node, ...], Make]]:
-    """What may stand for a saved value: another form of it, or another value."""
-    for rank, kind, text, form in forms(source.value, digits):
-        yield rank, kind, text.format("{0}"), (source,), by(form, source)
-    for other in alike if source.dtype.kind == "f" else ():
-        rank, make = 4 if other in sweep.known else 5, by(np.asarray, other)
-        yield rank, "value", "{1} stands for {0}", (source, other), make
-
-
-def near(
-    source: Node, sweep: Sweep, *, wider: bool = False, until: Node | None = None
-) -> list[Node]:
+def near(source: Node, sweep: Sweep, *, wider: bool = False) -> list[Node]:
     """Saved values of a shape, or that could be copied to it.
 
-    Inputs and outputs come first, then what is near in the graph; with `until` also
-    gradients that are computed before that node.
+    Inputs and outputs come first, then what is near in the graph.
     """
-    place = sweep.place
-    late = -1 if until is None else place[until]
 
     def fits(n: Node) -> bool:
         named = n.primitive is not None or n in sweep.known
-        flows = n in sweep.flows and place[n] >= late
-        if n is source or flows or not named or n.dtype != source.dtype:
+        if n is source or n in sweep.flows or not named or n.dtype != source.dtype:
             return False
         if not wider or n.ndim > source.ndim or not n.ndim:
             return n.shape == source.shape
         pairs = zip(n.shape[::-1], source.shape[::-1], strict=False)
         return all(a in (1, b) for a, b in pairs)
 
-    alike = filter(fits, sweep.order)
-    here = place[source]
-    return sorted(alike, key=lambda n: (n not in sweep.known, abs(place[n] - here)))[
-        :NEAREST
-    ]
+    def far(n: Node) -> tuple[bool, int]:
+        return n not in sweep.known, abs(sweep.place[n] - sweep.place[source])
+
+    return sorted(filter(fits, sweep.order), key=far)[:NEAREST]
 
 
 # Of many nodes ----------------------------------------------------------------------
 
 
-def constants(sweep: Sweep) -> list[Node]:
-    """Numbers in the formula that the backward depends on."""
-    return [
-        n
-        for n in sweep.order
-        if n.primitive is None and n not in sweep.known and n not in sweep.flows
-        if n.value.size == 1 and n.value.dtype.kind == "f"
-    ]
+def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
+    """Numbers in the formula, and others in their place, or in the forward alone."""
+    for node in sweep.order:
+        leaf = node.primitive is None and node.size == 1 and node.dtype.kind == "f"
+        if leaf and node not in sweep.known and node not in sweep.flows:
+            old = float(node.value.reshape(-1)[0])
+            for alone in (False, True) if node in sweep.forward else (False,):
+                yield old, partial(_constant, node, sweep, alone)
 
 
-def constant(node: Node, sweep: Sweep, alone: bool, new: float) -> Edit:
-    """Another number in place of a constant: everywhere, or in the forward `alone`."""
-    user = next((n for n in sweep.order if any(i is node for i in n.inputs)), node)
-    text, value = f"{short(new)} stands for {{0}} in {{1}}", node.value
-    made: dict[Node, Make] = {node: lambda at: np.full_like(value, new)}
-    kept: dict[Node, Make] = {node: lambda at: value} if alone else {}
+def _constant(node: Node, sweep: Sweep, alone: bool, new: float) -> Edit:
+    user = next(iter(_users(node, sweep.order)), node)
+    text = f"{new:.9g} stands for {{0}} in {{1}}"
     rank = 4 + alone + 2.5 * (len(f"{new!r}") > 8)
-    return Edit(rank, "constant", text, (user, node, user), made, kept)
+    edits: Edits = {node: lambda at: np.full_like(node.value, new)}
+    kept = {node: lambda at: node.value} if alone else {}
+    return Edit(rank, text, (user, node, user), edits, kept)
 
 
-def short(value: float) -> str:
-    """A number, as few digits as are right."""
-    return f"{value:.9g}"
+#: What may be computed in place of an operation, and other attributes of one.
+_PAIRS = {"add": "subtract", "multiply": "divide", "sin": "cos", "tanh": "sigmoid"}
+_PAIRS |= {other: name for name, other in _PAIRS.items()}
+_ATTRIBUTES: Mapping[str, Sequence[Any]] = {
+    "how": ("less", "less_equal", "greater", "greater_equal"),
+    "at_tie": (0.0, 0.5, 1.0),
+    "axis": range(4),
+}
+
+
+def otherwise(sweep: Sweep) -> Iterator[Edit]:
+    """Other operations, attributes and orders, in both sweeps or the backward."""
+    for node in sweep.order:
+        if (step := node.primitive) is None:
+            continue
+        hows = dict[str, Make]()
+        if other := _PAIRS.get(step.name):
+            how = graph.PRIMITIVES[other].compute
+            hows[f"{other} stands for {step.name}"] = by(how, *node.inputs)
+        for name in _ATTRIBUTES.keys() & node.attributes.keys():
+            old = node.attributes[name]
+            for new in _ATTRIBUTES[name]:
+                said = f"{name} {new} stands for {old}".removeprefix("how ")
+                if new != old:
+                    how = partial(step.compute, **{**node.attributes, name: new})
+                    hows[said] = by(how, *node.inputs)
+        under = node.inputs[0].primitive
+        if step.elementwise and under and len(node.inputs[0].inputs) == 2:
+            said = f"{under.name} comes after {step.name}, not before,"
+            first = partial(lambda f, g, a, b: g(f(a), b), step.compute, under.compute)
+            hows[said] = by(first, *node.inputs[0].inputs)
+        for said, make in hows.items():
+            text, made = f"{said} in {{0}}", {node: make}
+            yield Edit(6, text, (node, node), made)
+            if node not in sweep.flows:
+                yield Edit(5.5, f"the backward has {text}", (node, node), {}, made)
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of saved values wherever they are used, and of inputs."""
-    yield from _roots(sweep)
-    yield from _exchanged(sweep)
-    yield from _inputs(sweep, digits)
-    for node in sweep.order:
-        named = node.primitive is not None or node in sweep.known
-        if named and node not in sweep.flows and node.value.dtype.kind in "fb":
-            yield from _saved(node, sweep, digits)
-
-
-#: What may be computed in place of an operation.
-_PAIRS = {"add": "subtract", "multiply": "divide", "sin": "cos", "tanh": "sigmoid"}
-_SIBLINGS = _PAIRS | {other: name for name, other in _PAIRS.items()}
-
-
-def _saved(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    alike = near(node, sweep)[:8]
-    for rank, kind, text, about, make in _others(node, sweep, digits, alike):
-        text, saved = f"in the backward, {text}", {node: make}
-        yield Edit(rank + 1, kind, text, (node, *about), {}, saved)
-    if node.primitive and node.primitive.name in _SIBLINGS:
-        other = graph.PRIMITIVES[_SIBLINGS[node.primitive.name]]
-        text = f"the backward has {{0}}, where {other.name} stands for its operation"
-        saved = {node: by(other.compute, *node.inputs)}
-        yield Edit(6, "operation", text, (node, node), {}, saved)
-
-
-def _exchanged(sweep: Sweep) -> Iterator[Edit]:
-    """Two cotangents, each in place of the other."""
-    for a, b in itertools.combinations(sweep.cotangents, 2):
-        if a.shape == b.shape:
-            # What is read is what there was before: `saved` and edits are apart.
-            made = {a: by(np.asarray, b), b: by(np.asarray, a)}
-            text = "the backward takes {0} and {1} for each other"
-            yield Edit(5, "swapped", text, (a, a, b), {}, made)
-
-
-def _roots(sweep: Sweep) -> Iterator[Edit]:
-    """A constant that stands beside a root, not under it."""
-    for node in sweep.order:
-        if node.primitive and node.primitive.name == "sqrt":
-            (under,) = node.inputs
-            if under.primitive and under.primitive.name == "add":
-                a, b = under.inputs
-                made = {node: by(lambda a, b: np.sqrt(a) + b, a, b)}
-                text = "{1} is added to the root in {0}, not under it"
-                yield Edit(4, "constant", text, (node, node, b), made)
-
-
-def _inputs(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Inputs that the backward reads as others than the forward does."""
+    """Edits of saved values wherever they are used, and of what they are made of."""
     leaves = [n for n in sweep.inputs.values() if n in sweep.values]
-    for rank, kind, text, form in _roundings(digits):
+    for rank, text, form in _roundings(digits):
         made = {n: by(form, n) for n in leaves if n.dtype.kind == "f"}
         if leaves and rank < 7:
             text = text.format("what is saved of the inputs")
-            yield Edit(5, kind, text, (leaves[0],), made)
-    for leaf in leaves:
-        for rank, kind, text, about, make in _others(leaf, sweep, digits, ()):
-            text = f"in all that the backward uses, {text}"
-            yield Edit(rank + 1, kind, text, (leaf, *about), {leaf: make})
+            yield Edit(5, text, (leaves[0],), made)
+    for node in sweep.order:
+        named = node.primitive is not None or node in sweep.known or node.size > 1
+        if named and node not in sweep.flows and node.value.dtype.kind in "fb":
+            alike, put, about = (
+                near(node, sweep)[:8],
+                partial(_there, node),
+                (node, node),
+            )
+            if node.primitive is None:
+                text = "in all that the backward uses, "
+                yield from stand_ins(put, about, digits, (), text, 1)
+                continue
+            for edit in stand_ins(put, about, digits, alike, "in the backward, ", 1):
+                yield replace(edit, edits={}, saved=edit.edits)
+            if node in sweep.forward:
+                text = "where the backward computes it again, "
+                yield from stand_ins(put, about, 0, alike, text, 1.5)

@@ -9,8 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,19 +22,33 @@ from gradwatch.harness.judging.diagnosis.sweep import (
     Tensors,
     signs,
 )
-from gradwatch.harness.judging.diagnosis.tensors import common, regions, weights
+from gradwatch.harness.judging.diagnosis.tensors import (
+    region_of,
+    regions,
+    split,
+    weights,
+)
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
+from gradwatch.harness.judging.whole import Whole
 from gradwatch.impls.graph import Node
 
 MOST = 48  # edits that are evaluated in full for one tensor
 SAME = 1e-6  # of another point's values: two edits that differ by less say the same
-FEW = 4  # elements that many explanations fit by chance
+BITS = 96  # of all elements, which many explanations fit by chance: 4 of float32
+SEVERAL = 3  # explanations beside which none is certain
+MANY = 16  # elements that no two edits fit by chance, with so many digits:
+SHARP = 24
+PAIRS = 8  # pairs of edits that are evaluated in full for one tensor
 FAR = 8  # rank from which an explanation is no reason to stop
+#: What pairs of edits do to terms.
+FACTORS = [(c, written(c, (), 0)[0][1]) for c in (0.0, 2.0, -1.0)]
+ONCE = [(1.0, "")]
 Predict = Callable[[Mapping[Node, Array]], Tensors]
-Raised = (ValueError, TypeError, IndexError)  # an edit that fits no shape here
+#: By an edit that fits no shape here, or an attribute of another operation.
+Raised = (ValueError, TypeError, LookupError)
 
 
 @dataclass(frozen=True)
@@ -44,38 +57,39 @@ class Finding:
 
     Attributes:
         rank: How far-fetched it is; least is best.
-        kind: Of mistake.
         words: A sentence in the user's terms.
         predict: What it makes of the tensors at any point; None if nothing.
-        elements: So many agree with it.
+        elements, bits: So many agree with it.
         others: Explanations that mean something else and agree as well.
     """
 
     rank: float
-    kind: str
     words: str
     predict: Predict | None = None
     elements: int = 0
+    bits: int = 0
     others: int = 0
+
+    @property
+    def certain(self) -> bool:
+        """Whether so many digits agree, and few other explanations do."""
+        return self.bits >= BITS and self.others < SEVERAL
 
     @property
     def sentence(self) -> str:
         """What is said of it."""
         if self.predict is None:
             return self.words
-        if self.elements < FEW:
+        if self.bits < BITS:
             return f"perhaps {self.words}: {self.elements} elements show little"
         said = f"{self.words}: with this, all {self.elements} elements agree"
         more = "explanation does" if self.others == 1 else "explanations do"
-        return said + (f" ({self.others} other {more}, too)" if self.others else "")
+        said += f" ({self.others} other {more}, too)" if self.others else ""
+        return said if self.certain else f"perhaps {said}"
 
 
-class Weighed(NamedTuple):
-    """Projections of a tensor's error, how far off they may be, how nodes move them."""
-
-    error: Array
-    room: float
-    of: Mapping[Node, Array]
+#: Projections of a tensor's error, how far off they may be, and how nodes move them.
+Weighed = tuple[Array, float, Mapping[Node, Array]]
 
 
 class Case:
@@ -104,25 +118,23 @@ class Case:
         self.wrong, self.until = [n for n in wrong if n in self.got], until
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         self.last = right.limit * right.arithmetics[-1].roundoff
-        self.digits = PRECISIONS[right.dtype].digits
+        precision = PRECISIONS[right.dtype]
+        self.digits, self.roundoff = precision.digits, precision.roundoff
+        self.wholes: Mapping[str, Whole] = (
+            right.wholes(ties, right.arithmetics[-1]) if self.digits < SHARP else {}
+        )
         self.words = Words(sweep)
-        self.right = self.tensors()
+        self.right = sweep.gradients(sweep.values)
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
-        rooms = {n: self.last * np.abs(self.right[n]) for n in self.wrong}
         #: One over how far each element may be off, with a last rounding.
         self.weight = {
-            n: weights(self.tolerance[n] + room, self.right[n])
-            for n, room in rooms.items()
+            n: weights(self.tolerance[n] + self.last * np.abs(value), value)
+            for n, value in self.right.items()
+            if n in self.wrong
         }
         self.lengths = {n for node in sweep.order for n in (*node.shape, node.size)}
-
-    def tensors(
-        self,
-        edits: Mapping[Node, Make] | None = None,
-        saved: Mapping[Node, Make] | None = None,
-    ) -> Tensors:
-        """The gradients at the case's numbers, with some edits."""
-        return self.sweep.gradients(self.sweep.values, edits, saved)
+        summed = (n for n in sweep.order if n.inputs and n.size)
+        self.lengths |= {n.inputs[0].size // n.size for n in summed}
 
     @property
     def late(self) -> bool:
@@ -136,25 +148,49 @@ class Case:
 
     def weighed(self) -> dict[str, Weighed]:
         """Of each wrong tensor whose error is finite."""
-        found = {}
+        found = dict[str, Weighed]()
         for name, w in self.weight.items():
             error = (self.got[name] - self.right[name]) * w
             seen = np.array([float(np.sum(error * s)) for s in signs(w.shape)])
             if np.isfinite(seen).all():
                 room = 3 * math.sqrt(max(1.0, float(np.count_nonzero(w))))
                 room += 1e-7 * float(np.abs(seen).max())
-                found[name] = Weighed(seen, room, self.sweep.weights(name, w))
+                found[name] = seen, room, self.sweep.weights(name, w)
         return found
 
     def fits(self, name: str, value: Array) -> bool:
-        """Whether a tensor is what came back, within the judge's radius."""
+        """Whether a tensor is what came back, within the judge's radii, also whole."""
         got, room = self.got[name], self.tolerance[name]
         same = (value == got) | np.isinf(room) | (np.isnan(value) & np.isnan(got))
         room = room + self.last * np.where(np.isfinite(value), np.abs(value), 0)
-        return bool((same | (np.abs(value - got) <= room)).all())
+        if not (same | (np.abs(value - got) <= room)).all():
+            return False
+        whole, right = self.wholes.get(name), self.right[name]
+        if whole is None:
+            return True
+        rest = np.where(np.isfinite(got), got - value, 0)
+        larger = np.linalg.norm(value) / np.linalg.norm(right)
+        rest = rest / larger if 1 < larger < np.inf else rest
+        return bool(whole.worst(right + rest)[0] <= whole.limit)
 
-    def edited(self, edit: Edit, rank: float, more: str = "") -> bool:
-        """Evaluate an edit in full, and note what it explains; whether there is any.
+    def scaled(self, edit: Edit, factor: float, said: str) -> Edit:
+        """An edit with a factor before it, which has words if a person writes it."""
+        ((node, make),) = edit.edits.items()
+        rank, text = edit.rank, edit.text
+        if edit.plain and not said:
+            rank = FAR - (node in self.sweep.ends)
+            text += f" multiplied by {factored(factor)}"
+        elif edit.plain:
+            rank -= {0.0: 1.05, 2.0: 1, -1.0: 1}.get(factor, 0)
+            whole = not factor and node in self.sweep.ends
+            text += " zero everywhere" if whole else f" {said}"
+        elif said:
+            rank, text = rank + 2.5, f"{text}, {said}"
+        made: dict[Node, Make] = {node: lambda at: make(at) * factor}
+        return replace(edit, rank=rank, text=text, edits=made)
+
+    def edited(self, edit: Edit) -> None:
+        """Evaluate an edit in full, and note what it explains.
 
         Less is believed of one by which other tensors would be wrong, or stay so.
         """
@@ -165,135 +201,154 @@ class Case:
         try:
             made = predict(self.sweep.values)
         except Raised:
-            return False
-        fit = {n: self.fits(n, made[n]) for n in self.got}
+            return
+        rank, fit = edit.rank, {n: self.fits(n, made[n]) for n in self.got}
         explained = [n for n in self.wrong if fit[n]]
         if explained and edit.about[0] not in self.sweep.ends:
             rank += not all(fit[n] for n in self.wrong)
             rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
         size = sum(self.got[n].size for n in explained)
-        words = self.words.say(edit, more) if explained else ""
+        if edit.plain and rank >= FAR - 1 and size * self.digits < BITS:
+            return  # a factor without a name fits a single number
+        words = self.words.say(edit) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
-                one = Finding(rank, edit.kind, words, predict, size)
+                one = Finding(rank, words, predict, size, size * self.digits)
                 self.found[name].append(one)
-        return bool(explained)
 
 
 def search(case: Case) -> dict[str, list[Finding]]:
     """Explanations of each wrong tensor, best first; at least what they share."""
     for n in case.wrong:
         for edit in regions(case.sweep, n, case.got[n], case.tolerance[n]):
-            case.edited(edit, edit.rank)
+            case.edited(edit)
     if weighed := case.weighed():
         _local(case, weighed)
-    if case.open:
-        _constants(case)
-    for edit in rows.broad(case.sweep, case.digits) if case.open else ():
-        if case.late:
-            break
-        case.edited(edit, edit.rank)
+    for edits in (rows.otherwise(case.sweep), rows.broad(case.sweep, case.digits)):
+        for edit in edits if case.open else ():
+            if case.late:
+                break
+            case.edited(edit)
+        for constant in rows.constants(case.sweep):
+            for name in () if case.late else case.open:
+                if case.got[name].size * case.digits >= BITS:
+                    _solved(case, name, *constant)
     return {name: _ranked(case, name) for name in case.wrong}
 
 
 def _local(case: Case, weighed: Mapping[str, Weighed]) -> None:
     """Each edit of one node, weighed by projections; the best evaluated in full.
 
-    What may explain several tensors is tried first.
+    What may explain several tensors is tried first, and two edits at once where no
+    single one explains a tensor.
     """
-    chances: list[tuple[tuple[Any, ...], Edit, list[tuple[float, str]]]] = []
+    chances: list[tuple[tuple[Any, ...], Edit]] = []
+    moves: dict[str, list[tuple[Array, Edit]]] = {name: [] for name in weighed}
     for i, edit in enumerate(rows.local(case.sweep, case.digits)):
         if i % 64 == 0 and case.late:
             break
-        found = [found for found in _weigh(case, weighed, edit) if found[2]]
-        for _, off, factors in found:
+        moved = [*_moved(case, weighed, edit)]
+        alone = [case.scaled(edit, *f) for f in (FACTORS if edit.plain else ONCE)]
+        for name, old, new in moved if case.digits >= SHARP else ():
+            change = (f * new - old for f, _ in (FACTORS if edit.plain else ONCE))
+            moves[name] += zip(change, alone, strict=True)
+        found = [_factors(case, weighed[name], edit, *both) for name, *both in moved]
+        found = [one for one in found if one[1]]
+        for off, factors in found:
             named = edit.rank if factors[0][1] or not edit.plain else FAR
-            chances.append(((-len(found), named, off, i), edit, factors))
-    for _, edit, factors in sorted(chances, key=lambda c: c[0])[: MOST * len(weighed)]:
+            key = -len(found), named, off, i
+            chances += (
+                ((*key, j), case.scaled(edit, *f)) for j, f in enumerate(factors)
+            )
+    for _, edit in sorted(chances, key=lambda c: c[0])[: MOST * len(weighed)]:
         if case.late:
             return
-        any(_confirmed(case, edit, factor, said) for factor, said in factors)
+        case.edited(edit)
+    for name in case.open:
+        if moves.get(name) and case.got[name].size >= MANY and not case.late:
+            for edit in _pairs(weighed[name], moves[name]):
+                case.edited(edit)
 
 
-def _weigh(
+def _moved(
     case: Case, weighed: Mapping[str, Weighed], edit: Edit
-) -> Iterator[tuple[str, float, list[tuple[float, str]]]]:
-    """Tensors whose error an edit may be, how far off, and the factors before it."""
+) -> Iterator[tuple[str, Array, Array]]:
+    """By tensor the projections of a node as it is, and as an edit has it."""
     ((node, make),) = edit.edits.items()
-    old, seen = case.sweep.values[node], [n for n in weighed if node in weighed[n].of]
+    old, seen = case.sweep.values[node], [n for n in weighed if node in weighed[n][2]]
     try:
         new = make(case.sweep.values.__getitem__) if seen else old
     except Raised:
         return
-    if new.shape != old.shape or not (edit.plain or (new != old).any()):
-        return
-    for name in seen:
-        w = weighed[name]
-        flat, total = (w.of[node] @ a.astype(np.float64).ravel() for a in (old, new))
-        target = flat + w.error
-        off, room = _most(target - total), w.room + 1e-12 * _most(flat)
-        if off <= room and not edit.plain:
-            yield name, off, [(1.0, "")]
-        elif edit.scales:
-            factor = float(target @ total) / float(total @ total or np.nan)
-            off = _most(target - factor * total)
-            if off <= room:
-                near = 4 * w.room / max(_most(total), 1e-300)
-                factors = written(factor, case.lengths, min(max(near, 1e-5), 0.02))
-                if not edit.plain:  # nothing of it is left by a factor of 0
-                    factors = [(c, said) for c, said in factors if c]
-                yield name, off, factors + [(factor, "")] * edit.plain
+    if new.shape == old.shape and (edit.plain or (new != old).any()):
+        both = [x.astype(np.float64).ravel() for x in (old, new)]
+        for name in seen:
+            of = weighed[name][2][node]
+            yield name, of @ both[0], of @ both[1]
+
+
+def _factors(
+    case: Case, weighed: Weighed, edit: Edit, old: Array, new: Array
+) -> tuple[float, list[tuple[float, str]]]:
+    """How far off an edit leaves the projections, and factors that may be in it."""
+    error, room, _ = weighed
+    target, room = old + error, room + 1e-12 * _most(old)
+    off = _most(target - new)
+    if off <= room and not edit.plain:
+        return off, [(1.0, "")]
+    factor = float(target @ new) / float(new @ new or np.nan)
+    off = _most(target - factor * new)
+    if not off <= room or abs(factor - 1) <= case.roundoff:
+        return off, []
+    near = 4 * room / max(_most(new), 1e-300)
+    factors = written(factor, case.lengths, min(max(near, 1e-5), 0.02))
+    if edit.plain:
+        return off, [*factors, (factor, "")]
+    return off, [(c, said) for c, said in factors if c]  # of 0 nothing of it is left
 
 
 def _most(x: Array) -> float:
     return float(np.abs(x).max())
 
 
-def _confirmed(case: Case, edit: Edit, factor: float, said: str) -> bool:
-    """Evaluate an edit, with a factor before it, in full."""
-    ((node, make),) = edit.edits.items()
-    rank, more = edit.rank, ""
-    if edit.plain and not said:
-        name = case.sweep.ends.get(node)
-        if sum(case.got[n].size for n in case.wrong if name in (n, None)) < FEW:
-            return False
-        rank = FAR - (node in case.sweep.ends)
-        more = f" multiplied by {factored(factor)}"
-    elif edit.plain:
-        _, place = case.words.made.get(edit.about[0], (None, None))
-        rank = edit.rank - (factor in (0, 2, -1)) - 0.1 * (place is not None)
-        whole = not factor and node in case.sweep.ends
-        more = " zero everywhere" if whole else f" {said}"
-    elif said:
-        rank, more = rank + 2.5, f", {said}"
-    scaled: dict[Node, Make] = {node: lambda at: make(at) * factor}
-    return case.edited(replace(edit, edits=scaled), rank, more)
+def _pairs(weighed: Weighed, moves: list[tuple[Array, Edit]]) -> list[Edit]:
+    """Two edits whose changes add up to the error, likeliest first."""
+    moves = sorted(moves, key=lambda move: move[1].rank)
+    changes = np.stack([change for change, _ in moves])
+    error, room, _ = weighed
+    room, most = room + 1e-9 * _most(error), 1e3 * _most(error)
+    changes = np.where(np.abs(changes) <= most, changes, 0)  # and where it is nan
+    rounded = np.rint(changes / room)
+    kept = np.sort(np.unique(rounded, axis=0, return_index=True)[1])
+    kept = kept[rounded[kept].any(axis=1)]
+    changes, edits = changes[kept], [moves[i][1] for i in kept]
+    order, rest = np.argsort(changes[:, 0]), error - changes
+    low, high = (
+        np.searchsorted(changes[order, 0], rest[:, 0] + side) for side in (-room, room)
+    )
+    found = [
+        edits[i].beside(edits[j])
+        for i in np.flatnonzero(high > low)
+        for j in order[low[i] : high[i]]
+        if i < j and _most(rest[i] - changes[j]) <= room
+    ]
+    return sorted(found, key=lambda edit: edit.rank)[:PAIRS]
 
 
-def _constants(case: Case) -> None:
-    """A number of the formula that fits, everywhere or in the forward alone."""
-    for node in rows.constants(case.sweep):
-        for alone in (False, True) if node in case.sweep.forward else (False,):
-            of = partial(rows.constant, node, case.sweep, alone)
-            for name in [] if case.late else case.open:
-                if case.got[name].size >= FEW:
-                    _solved(case, node, of, name)
-
-
-def _solved(case: Case, node: Node, of: Callable[[float], Edit], name: str) -> None:
+def _solved(case: Case, name: str, old: float, of: Callable[[float], Edit]) -> None:
     """What a constant must be for a projection of a tensor to be what came back.
 
     By the secant method; of the numbers that fit, the one of fewest digits is noted.
     """
-    w, old = case.weight[name], float(node.value.reshape(-1)[0])
-    along = (case.got[name] - case.right[name]) * w * w
+    w, got = case.weight[name], case.got[name]
+    along = (got - case.right[name]) * w * w
 
     def made(value: float) -> Array:
         edit = of(value)
-        return case.tensors(edit.edits, edit.saved)[name]
+        return case.sweep.gradients(case.sweep.values, edit.edits, edit.saved)[name]
 
     def short(value: float) -> float:
-        return float(np.sum(along * (case.got[name] - made(value))))
+        return float(np.sum(along * (got - made(value))))
 
     before, now = old, old * (1 + 1e-3) if old else 1e-6
     high, low = short(before), short(now)
@@ -306,19 +361,17 @@ def _solved(case: Case, node: Node, of: Callable[[float], Edit], name: str) -> N
         high, low = low, short(now)
     if not np.isfinite(now) or now == old or not case.fits(name, made(now)):
         return
-    brief = [0.0, *(float(f"{now:.{d}g}") for d in range(1, 10)), now]
-    edit = of(next(new for new in brief if case.fits(name, made(new))))
-    case.edited(edit, edit.rank)
+    for brief in (0.0, *(float(f"{now:.{d}g}") for d in range(1, 6))):
+        if case.fits(name, made(brief)):
+            case.edited(of(brief))
+            break
 
 
 def _ranked(case: Case, name: str) -> list[Finding]:
     """The explanations of a tensor that mean different things, best first."""
     found = sorted(case.found[name], key=lambda f: (f.rank, len(f.words)))
     if not found:
-        beside = {n: dy.value for dy, n in case.words.names.items()}
-        right, got, room = case.right[name], case.got[name], case.tolerance[name]
-        kind, said = common(name, right, got, room, case.digits, beside)
-        return [Finding(99, kind, said)]
+        return [Finding(99, _common(case, name))]
     other, kept = case.sweep.near(1), list[tuple[Array, Finding]]()
     for one in found[:16]:
         assert one.predict is not None
@@ -330,3 +383,28 @@ def _ranked(case: Case, name: str) -> list[Finding]:
         ):
             kept.append((there, one))
     return [replace(one, others=len(kept) - 1) for _, one in kept]
+
+
+def _common(case: Case, name: str) -> str:
+    """What the wrong elements have in common, where nothing explains them."""
+    error = np.abs(case.got[name] - case.right[name])
+    ratios = error / case.tolerance[name]
+    bad = ~(ratios <= 1)
+    most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))
+    for narrow, precision in PRECISIONS.items():
+        reach = most * 2.0 ** (precision.digits - case.digits)
+        if precision.digits < case.digits and 2e-4 <= reach <= 1:
+            said = f"the errors of {name} are as large as roundings of {narrow}"
+            return f"{said}: perhaps something is computed or kept in it"
+    share = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong"
+    named = {n: node.value for node, n in case.words.names.items()}
+    alike = {n: a for n, a in named.items() if a.shape == bad.shape and n != name}
+    alike = {n: a for n, a in alike.items() if a.dtype.kind == "f"}
+    if where := region_of(bad)[1] or split(bad.ravel(), alike):
+        return f"{share}: {where}"
+    alike["the right gradient"] = case.right[name]
+    for other, array in alike.items() if bad.size >= MANY else ():
+        one, two = (np.argsort(np.argsort(np.abs(a), None)) for a in (error, array))
+        if np.ptp(np.abs(array)) > 0 and np.corrcoef(one, two)[0, 1] > 0.9:
+            return f"{share}; the error follows the size of {other}"
+    return share

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -29,65 +30,52 @@ class Sweep:
     """The graph of a gradient, and who made its nodes.
 
     Attributes:
-        tensors: Nodes of the gradients by name; `ends` the other way round.
+        tensors: Nodes of what came back by name; `ends` the other way round.
         inputs: Leaves by name.
         outputs, cotangents: Nodes.
         known: The nodes that have names.
         order: All nodes, each after its inputs; `place` says where each stands.
         forward: Nodes that the outputs need.
-        flowing: Nodes of the backward that depend on a cotangent, in order.
-        flows: The same, as a set.
-        users: Of each of these, which use it.
+        flowing: Nodes that depend on a cotangent, in order; `flows` is their set.
     """
 
     def __init__(self, build: Callable[[], Mapping[str, Node]], ties: str) -> None:
         with graph.recording() as record, graph.ties(ties):
             nodes = build()
-        self.record, count = record, len(record.inputs)
+        self.record = record
         # A node of its own for each: what befalls it befalls no other.
         same = graph.PRIMITIVES["reshape"]
         self.tensors = {
             name: Node(same, (node,), {"shape": node.shape})
-            for name, node in list(nodes.items())[:count]
+            for name, node in nodes.items()
         }
         self.ends = {node: name for name, node in self.tensors.items()}
-        self.inputs = {n[1:]: i for n, i in zip(nodes, record.inputs, strict=False)}
-        outputs = [y for y, _ in record.outputs]
-        self.order = graph.topological_order([*outputs, *self.tensors.values()])
-        self.place = {n: i for i, n in enumerate(self.order)}
+        self.second = any(map(is_second, nodes))
+        leaves = record.inputs[-len(nodes) :] if self.second else record.inputs
+        names = (n.partition("d")[2] for n in nodes)
+        self.inputs = dict(zip(names, leaves, strict=False))
         # Sets by insertion: `in` of a tuple would compare nodes, which builds nodes.
-        self.outputs = dict.fromkeys(outputs)
-        self.cotangents = dict.fromkeys(dy for _, dy in record.outputs)
+        given = dict.fromkeys(leaves)  # of a second order the first one's cotangents
+        pairs = [(y, dy) for y, dy in record.outputs if dy not in given]
+        self.outputs, self.cotangents = map(dict.fromkeys, zip(*pairs, strict=True))
+        self.order = graph.topological_order([*self.outputs, *self.tensors.values()])
+        self.place = {n: i for i, n in enumerate(self.order)}
         self.known = {*self.inputs.values(), *self.outputs}
-        self.forward = set(graph.topological_order(self.outputs))
+        self.forward = {*graph.topological_order(self.outputs)}
         self.flows = {*self.cotangents, *self.ends}
         for node in self.order:
             if not self.flows.isdisjoint(node.inputs):
                 self.flows.add(node)
         self.flowing = [n for n in self.order if n in self.flows]
-        self.users: dict[Node, list[Node]] = {}
-        for node in self.flowing:
-            for source in self.flows.intersection(node.inputs):
-                self.users.setdefault(source, []).append(node)
         graph.forward(self.order)
         self.values: dict[Node, Array] = {n: n.value for n in self.order}
         self._behind = {
             n for n in self.order if n in self.flows or n not in self.forward
         }
 
-    def moved(self, leaves: Mapping[Node, Array]) -> dict[Node, Array]:
-        """All values at other numbers."""
-        return self.run(self.values, leaves=leaves)
-
-    def gradients(
-        self,
-        values: Mapping[Node, Array],
-        edits: Mapping[Node, Make] | None = None,
-        saved: Mapping[Node, Make] | None = None,
-    ) -> dict[str, Array]:
-        """The gradients at these values, with some edits; see `run`."""
-        if edits or saved:
-            values = self.run(values, edits, saved)
+    def gradients(self, values: Mapping[Node, Array], *edits: Any) -> dict[str, Array]:
+        """The gradients at these values, with edits of nodes and of what is saved."""
+        values = self.run(values, *edits) if any(edits) else values
         return {name: values[node] for name, node in self.tensors.items()}
 
     def near(self, seed: int) -> dict[Node, Array]:
@@ -98,7 +86,7 @@ class Sweep:
                 noise = rng.standard_normal(leaf.shape)
                 other = noise if leaf in self.flows else leaf.value * (1 + 0.1 * noise)
                 new[leaf] = other.astype(leaf.dtype)
-        return self.moved(new)
+        return self.run(self.values, leaves=new)
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""Mistakes in a part of a tensor, and what the wrong elements have in common."""
+"""Mistakes in a part of a tensor, and what tells its elements from others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.diagnosis.edits import Edit, by, short
+from gradwatch.harness.judging.diagnosis.edits import Edit, by
 from gradwatch.harness.judging.diagnosis.sweep import Array, Sweep
 from gradwatch.harness.judging.diagnosis.words import factored, written
-from gradwatch.harness.judging.precisions import PRECISIONS
 
 Mask = NDArray[np.bool_]
 Part = tuple[float, str, Callable[[Array], Array]]
@@ -25,13 +24,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     bad = ~(np.abs(got - value) <= room)
     for rank, words, of in (*_bounded(value, got, bad), *_part(value, got, room, bad)):
         made = {node: by(of, *node.inputs)}
-        yield Edit(rank, "region", words.format(name), (node,), made)
-
-
-def fitted(value: Array, got: Array, w: Array) -> float:
-    """The factor that fits best, by weighted least squares; nan if none does."""
-    top, bottom = np.sum(got * w * value * w), np.sum((value * w) ** 2)
-    return float(top / bottom) if 0 < bottom < np.inf else float("nan")
+        yield Edit(rank, words.format(name), (node,), made)
 
 
 def weights(room: Array, value: Array) -> Array:
@@ -48,11 +41,13 @@ def _bounded(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
     kept = size[~bad & (got != 0)]
     top, bound = float(here.max(initial=0.0)), float(size[bad].max(initial=0.0))
     if got.any() and not top and (not kept.size or bound <= kept.min()):
-        words = f"elements of {{}} up to {short(bound)} are zero"
+        words = f"elements of {{}} up to {bound:.9g} are zero"
         yield 3, words, lambda x: np.where(np.abs(x) <= bound, 0, x)
-    if got.size > 2 and top > 0 and here.min() == top and (size[bad] > top).all():
-        words = f"{{}} is clipped to [-{short(top)}, {short(top)}]"
-        yield 2, words, lambda x: np.clip(x, -top, top)
+    brief = len(f"{top:.9g}") <= 4
+    clipped = top > 0 and here.min() == top and bool((size[bad] > top).all())
+    if clipped and (brief or kept.any()):
+        words = f"{{}} is clipped to [-{top:.9g}, {top:.9g}]"
+        yield 2 if brief else 7.5, words, lambda x: np.clip(x, -top, top)
 
 
 def _part(value: Array, got: Array, room: Array, bad: Mask) -> Iterator[Part]:
@@ -64,11 +59,9 @@ def _part(value: Array, got: Array, room: Array, bad: Mask) -> Iterator[Part]:
     if not np.isfinite(filled).any():
         words = f"{where} of {{}} is not finite"
         yield 1, words, lambda x: np.where(region, got, x)
-    factor = fitted(inside, filled, weights(room[region], inside))
+    w = weights(room[region], inside)
+    factor = float(np.sum(filled * inside * w * w) / np.sum((inside * w) ** 2))
     plain = written(factor, (), 1e-3)
-    brief = float(f"{factor:.2g}")
-    if not plain and abs(brief - factor) <= 1e-6 * abs(factor):
-        plain = [(brief, f"multiplied by {brief:g}")]
     if plain or (np.isfinite(factor) and inside.size > 2):
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
         words = f"{where} of {{}} is {said if factor else 'zero'}"
@@ -118,54 +111,7 @@ def _places(wrong: Mask) -> str:
     return f"slices {', '.join(map(str, at[:4]))}{more} of {n}"
 
 
-# Where nothing explains it ----------------------------------------------------------
-
-
-def common(
-    name: str,
-    value: Array,
-    got: Array,
-    room: Array,
-    digits: int,
-    beside: Mapping[str, Array],
-) -> tuple[str, str]:
-    """The kind of a mistake that is not known, and what the wrong elements share.
-
-    `beside` holds inputs and cotangents by name.
-    """
-    bad = ~(np.abs(got - value) <= room)
-    narrow = _narrowed(np.abs(got - value) / room, digits)
-    if narrow:
-        said = f"the errors of {name} are as large as roundings of {narrow}"
-        return "narrow", f"{said}: perhaps something is computed or kept in it"
-    share = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong"
-    alike = {n: a for n, a in beside.items() if a.shape == bad.shape}
-    alike = {n: a for n, a in alike.items() if a.dtype.kind == "f"}
-    _, where = region_of(bad)
-    where = where or _split(bad.ravel(), alike)
-    if where:
-        return "unknown", f"{share}: {where}"
-    error, alike = np.abs(got - value), {**alike, "the right gradient": value}
-    for other, array in alike.items() if bad.size >= 16 else ():
-        one, two = (
-            np.argsort(np.argsort(np.abs(a), axis=None)) for a in (error, array)
-        )
-        if np.ptp(np.abs(array)) > 0 and np.corrcoef(one, two)[0, 1] > 0.9:
-            return "unknown", f"{share}; the error follows the size of {other}"
-    return "unknown", share
-
-
-def _narrowed(ratios: Array, digits: int) -> str:
-    """The narrower type whose roundings the errors are as large as; "" of none."""
-    most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))
-    for name, precision in PRECISIONS.items():
-        reach = most * 2.0 ** (precision.digits - digits)
-        if precision.digits < digits and 2e-4 <= reach <= 1:
-            return name
-    return ""
-
-
-def _split(bad: Mask, alike: Mapping[str, Any]) -> str:
+def split(bad: Mask, alike: Mapping[str, Any]) -> str:
     """The one threshold that tells wrong from right elements apart."""
     for name, array in alike.items():
         for text, seen in ((name, array.ravel()), (f"|{name}|", np.abs(array.ravel()))):

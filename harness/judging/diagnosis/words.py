@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ class Words:
         self.sweep = sweep
         self.names = {node: name for name, node in sweep.inputs.items()} | sweep.ends
         for i, dy in enumerate(sweep.cotangents):
-            self.names[dy] = f"dy{i}" if len(sweep.cotangents) > 1 else "dy"
+            name = "v" if sweep.second else "dy"
+            self.names[dy] = f"{name}{i}" if len(sweep.cotangents) > 1 else name
         self.made: dict[Node, tuple[Node, int | None]] = {}
         for rule, dy, parts in sweep.record.rules:
             for i, part in enumerate(parts):
@@ -42,14 +44,15 @@ class Words:
                 self.made[node] = (rule, None)
                 stack += node.inputs
 
-    def say(self, edit: Edit, more: str = "") -> str:
+    def say(self, edit: Edit) -> str:
         """What an edit does, and the user's line that it is about."""
         first, *others = edit.about
         quoted = [self.quoted(n) for n in others]
-        term, rule = self.term(first), self.rule(first)
-        said = edit.text.format(*quoted, term=term, rule=rule)
         made, _ = self.made.get(first, (first, None))
-        return said + more + ("" if first in self.names else self.line(made))
+        rule = f"the backward of {self.quoted(made)}"
+        said = edit.text.format(*quoted, term=self.term(first), rule=rule)
+        said += "" if first in self.names else self.line(made)
+        return f"{said}, and {self.say(edit.also)}" if edit.also else said
 
     def quoted(self, node: Node) -> str:
         """A name, a number, or an expression such as `x - sum(x) / 8`."""
@@ -88,9 +91,8 @@ class Words:
                 folder = str(Path(getattr(place, "file", "")).parent) + "/"
                 return f" ({str(place).replace(folder, '')})"
             if len(queue) < 200:
-                queue += [
-                    u for u in self.sweep.forward if any(i is one for i in u.inputs)
-                ]
+                forward = self.sweep.forward
+                queue += [u for u in forward if any(i is one for i in u.inputs)]
         return ""
 
     def term(self, node: Node) -> str:
@@ -107,12 +109,6 @@ class Words:
             through += f" to {self.quoted(rule.inputs[place])}"
         return through
 
-    def rule(self, node: Node) -> str:
-        """Whose rule made a node of the backward."""
-        rule, _ = self.made.get(node, (None, None))
-        of_it = "" if rule is None else f" of {self.quoted(rule)}"
-        return f"the backward{of_it}"
-
 
 def _held(text: str) -> str:
     """In parentheses, if it is more than a name, a number or a call."""
@@ -123,9 +119,9 @@ def _held(text: str) -> str:
 
 #: Numbers that a person would write, with words.
 _NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
-_NUMBERS |= {0.5: "halved", -2.0: "multiplied by -2", -0.5: "multiplied by -1/2"}
-_ROOTS = {"ln 2": math.log(2), "ln 10": math.log(10), "pi": math.pi, "3": 3.0, "4": 4.0}
-for _name, _value in {"the root of 2": 2**0.5, **_ROOTS}.items():
+_NUMBERS[0.5] = "halved"
+_LOGS = {"ln 2": math.log(2), "ln 10": math.log(10)}
+for _name, _value in {"pi": math.pi, "the root of 2": 2**0.5, **_LOGS}.items():
     _NUMBERS[_value] = f"multiplied by {_name}"
     _NUMBERS[1 / _value] = f"divided by {_name}"
 
@@ -137,11 +133,21 @@ def written(
     known = dict(_NUMBERS)
     for n in sorted(n for n in lengths if n > 1):
         known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
-        ratios = {f"{n}": float(n), f"{n}/{n - 1}": n / (n - 1)}
-        for text, v in {**ratios, f"{n - 1}/{n}": (n - 1) / n}.items():
-            known.setdefault(v, f"multiplied by {text}")
+        for text, v in {f"{n}": n, f"{n}/{n - 1}": n / (n - 1)}.items():
+            known.setdefault(float(v), f"multiplied by {text}")
+        known.setdefault((n - 1) / n, f"multiplied by {n - 1}/{n}")
         known.setdefault(n**0.5, f"multiplied by the root of {n}")
         known.setdefault(n**-0.5, f"divided by the root of {n}")
+    if math.isfinite(factor):
+        # Of few digits, only the simplest tell two numbers apart.
+        most = 12 if near < 2e-3 else 4
+        simple = Fraction(factor).limit_denominator(most)
+        over, under = abs(simple.numerator), simple.denominator
+        if 0 < over <= most and (most == 12 or 1 in (over, under)):
+            text = (
+                f"divided by {1 / simple}" if over == 1 else f"multiplied by {simple}"
+            )
+            known.setdefault(float(simple), text)
     close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
     return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
 
