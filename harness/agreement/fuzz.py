@@ -82,7 +82,7 @@ class Hunt:
         self,
         ops: Mapping[str, Op],
         budget: float,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Callable[[], object] = int,
     ) -> Iterator[tuple[FindingRecord, str]]:
         """Yield each finding and its script twice: at once, and again after shrinking.
 
@@ -90,10 +90,9 @@ class Hunt:
             ops: Ops by the name or page from which workers load them.
             budget: Seconds; one trial or one shrinking step may end later. What is not
                 shrunk by then stays as it was found.
-            progress: Called with the seconds spent and those of the budget.
+            progress: Called after each op, and each finding that was shrunk.
         """
-        start = time.monotonic()
-        end = start + budget
+        end = time.monotonic() + budget
         for turn in itertools.count():
             waiting: list[Suspect] = []
             for source, op in list(ops.items()):  # one that fails is taken out
@@ -104,7 +103,7 @@ class Hunt:
                     for suspect in self.look(trials):
                         waiting.append(suspect)
                         yield self.describe(suspect)
-                progress(int(time.monotonic() - start), int(budget))
+                progress()
             waiting.sort(key=lambda suspect: suspect[1].record.verdict in DEATHS)
             for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
                 now = time.monotonic()
@@ -114,7 +113,7 @@ class Hunt:
                 with self.at(suspect[0].op):
                     small = self.shrink(suspect, now + share)
                     yield self.describe(small, everywhere=True)
-                progress(int(time.monotonic() - start), int(budget))
+                progress()
             if time.monotonic() > end or not ops:
                 return
 

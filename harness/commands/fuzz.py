@@ -113,13 +113,12 @@ class SearchRequest(Struct):
 
 
 class SearchState(Struct):
-    """How far a hunt is: seconds, trials, verdicts; and the finding, if there is one.
+    """Trials and verdicts of a hunt since it last told, and a finding, if there is one.
 
-    text: the finding's script. failed: why an op could not be run. findings: of all
-    hunts of a run, by id.
+    text: the finding's script. Of a whole run, failed: why an op could not be run;
+    findings: by id.
     """
 
-    seconds: int = 0
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = {}
@@ -137,19 +136,18 @@ def _hunt(
     progress: Callable[[int, int], None],
 ) -> None:
     """Let a process with the job `hunt` look, and keep what it finds."""
-    before = SearchState()
 
     def request(left: Sequence[str]) -> SearchRequest:
-        before.tried, before.judged = run.tried, run.judged
         return structs.replace(asked, ops=left, seen=[*run.findings])
 
     for one in child.run(asked.ops, request, SearchState):
         if isinstance(one, Failed):
             run.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
             continue
-        run.tried, run.judged = before.tried + one.tried, before.judged + one.judged
+        run.tried, run.judged = run.tried + one.tried, run.judged + one.judged
         run.missing |= one.missing
-        progress(one.seconds, int(asked.budget))
+        seconds = time.monotonic() - asked.end + asked.budget
+        progress(int(seconds), int(asked.budget))
         if one.finding is not None:
             found, script = one.finding, store.save(one.finding, one.text, folder).name
             if found.id not in run.findings:
@@ -175,9 +173,9 @@ def hunt(content: bytes, link: Link) -> None:
             ops.pop(source, None)
 
     def tell(finding: FindingRecord | None = None, text: str = "") -> None:
-        seconds = int(time.monotonic() - asked.end + asked.budget)
         counts = (search.tried, search.judged, search.missing)
-        link.tell(SearchState(seconds, *counts, finding=finding, text=text))
+        link.tell(SearchState(*counts, finding=finding, text=text))
+        search.tried = search.judged = 0
 
     frameworks = {framework_of(name) for name in asked.backends}
     fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)
@@ -185,16 +183,8 @@ def hunt(content: bytes, link: Link) -> None:
     search.seen = set(asked.seen)
     # Starting counts, but at least half of the time is for searching.
     left = max(asked.end - time.monotonic(), asked.budget / 2)
-    for finding, text in search.run(ops, left, lambda *_: tell()):
+    for finding, text in search.run(ops, left, tell):
         tell(finding, text)
-
-
-def _loaded(folder: Path) -> list[FindingRecord]:
-    """The findings of a folder; those that cannot be read are named."""
-    findings, troubles = store.load(folder)
-    for trouble in troubles:
-        say(trouble, "yellow")
-    return findings
 
 
 def _show(findings: dict[str, FindingRecord], tried: int, folder: Path) -> None:
@@ -212,7 +202,10 @@ def _show(findings: dict[str, FindingRecord], tried: int, folder: Path) -> None:
 
 def _replay(folder: Path) -> int:
     states = []
-    by_script = {finding.script: finding for finding in _loaded(folder)}
+    findings, troubles = store.load(folder)
+    for trouble in troubles:
+        say(trouble, "yellow")
+    by_script = {finding.script: finding for finding in findings}
     for script, finding in sorted(by_script.items()):
         state, printed = store.replay(finding, folder)
         output().print(f"{state:8} {script}: {printed}", markup=False)
