@@ -27,6 +27,7 @@ from gradwatch.harness.check.frameworks.runs import Graph, Tensor, copies, float
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.subjects.pytorch import TorchSubject, seed_of_draws
 from gradwatch.harness.judging.cases import Regime
+from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 
 #: Stages after the first one, which is as plain as training can be and has half of the
@@ -317,7 +318,8 @@ class Stage:
         seen = Observation(record["outputs"], record["gradients"], record["after"])
         recorded = Elsewhere()
         recorded.observe = lambda *asked: seen
-        return examined(self.subject, recorded, trial, self.compute)
+        asked = self.subject, recorded, trial, self.compute
+        return examined(*asked, diagnoses=Diagnoses())
 
 
 class Step(NamedTuple):

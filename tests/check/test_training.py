@@ -144,6 +144,11 @@ def test_what_is_wrong_only_in_a_training_fails(cheat):
     assert not report.passes, str(report)
 
 
+def test_what_is_wrong_in_a_training_is_diagnosed():
+    report = trained(Model(), Cheat(CHEATS["step 50 is over"]))
+    assert all("elements agree" in row.judgement.diagnosis for row in report.failures)
+
+
 class Sigmoid(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias):
