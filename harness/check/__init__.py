@@ -10,7 +10,7 @@ Importing the room costs no PyTorch; calling `check` does.
 - examine: every tensor judged; steps: by a forward that may define; report: the table
 - hidden: what rounding hides of a tensor, and in which step
 - child: all of it in another process
-- script: a failure that runs alone; shrink: as small as it gets; origin: its candidate
+- script: a failure that runs alone, as small as it gets; origin: its candidate
 """
 
 from gradwatch.harness.check.entry import check, gradcheck, gradgradcheck

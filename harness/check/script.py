@@ -1,27 +1,37 @@
-"""A failure as a script that needs PyTorch and NumPy alone."""
+"""A failure, as small as it gets, as a script that needs PyTorch and NumPy alone."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from gradwatch.harness.agreement.repro import values_of
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.check.examine import Bench, Function
+from gradwatch.harness.check.examine import Bench, Function, examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, observation, runs
-from gradwatch.harness.check.frameworks.pytorch import array_of
-from gradwatch.harness.check.frameworks.runs import Tensor
+from gradwatch.harness.check.frameworks.pytorch import (
+    array_of,
+    filled,
+    mapped,
+    tensors,
+)
+from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.check.shrink import shrunk
+from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
+from gradwatch.harness.project.descent import Cut, cuts, descend, plainer
 from gradwatch.harness.tracing import held
+
+SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
 
 IMPORTS = """\
 from __future__ import annotations
@@ -158,7 +168,7 @@ def script(
     if row is None:  # it has failed in training alone
         return ""
     trial = tried[row.dtype, row.trial]
-    trial, row = shrunk(subject, candidate, trial, row)
+    trial, row = _shrunk(subject, candidate, trial, row)
     bench = Bench.of(subject, candidate, trial)
     bound, call, cotangents = bench.bound, bench.call, bench.cotangents()
     right = bench.truth(cotangents).right
@@ -268,3 +278,55 @@ def _answer(right: Reference, way: str) -> str:
 
 def _array(values: Any) -> str:
     return f"np.array({values_of(np.asarray(values, np.float64))})"
+
+
+# As small as it gets --------------------------------------------------------------
+
+
+def _shrunk(
+    subject: Any, candidate: Function | Elsewhere | None, trial: Trial, row: Row
+) -> tuple[Trial, Row]:
+    """A trial with fewer elements and plainer numbers, and what fails there.
+
+    The same tensor has to fail with the same verdict.
+    """
+
+    def failing(attempt: Trial) -> Row | None:
+        try:
+            rows = examined(subject, candidate, attempt)
+        except Exception:  # noqa: BLE001  # the reference takes no such input
+            return None
+        wanted = (row.judgement.tensor, row.judgement.verdict)
+        return next(
+            (r for r in rows if (r.judgement.tensor, r.judgement.verdict) == wanted),
+            None,
+        )
+
+    end = time.monotonic() + SECONDS
+    best = trial, row
+    for steps in (_shorter, _plainer):
+        best = descend(best, steps, failing, end)
+    return best
+
+
+def _shorter(trial: Trial) -> Iterator[Trial]:
+    """Shorter inputs."""
+    for cut in cuts(t.shape for t in tensors(trial.args)):
+
+        def short(value: Tensor, cut: Cut = cut) -> Tensor:
+            part = value.detach()[cut(value.shape)].clone()
+            return part.requires_grad_(value.requires_grad)
+
+        yield replace(trial, args=mapped(short, trial.args))
+
+
+def _plainer(trial: Trial) -> Iterator[Trial]:
+    """A cotangent of ones; each input in turn all ones, or of one or two digits."""
+    if trial.regime.cotangent != "ones":
+        yield replace(trial, regime=REGIMES["dy_ones"])
+    leaves, spec = tree_flatten(trial.args)
+    for i, value in enumerate(leaves):
+        for plain in plainer(array_of(value)) if floating(value) else ():
+            held = filled(plain, value).requires_grad_(value.requires_grad)
+            args = tree_unflatten([*leaves[:i], held, *leaves[i + 1 :]], spec)
+            yield replace(trial, args=args)

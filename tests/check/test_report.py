@@ -13,7 +13,8 @@ import torch
 from lxml import html
 
 from gradwatch import Op, judge
-from gradwatch.harness.check import Report, Row, check, shrink
+from gradwatch.harness.check import Report, Row, check
+from gradwatch.harness.check import script as scripting
 from gradwatch.harness.check.child import checked
 from gradwatch.harness.check.shapes import Spec, parsed, smaller, tails
 from gradwatch.harness.judging.judgement import Judgement
@@ -251,7 +252,7 @@ def to_both(a, b):
 def test_the_script_shows_each_kind_of_failure(
     reference, candidate, words, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(shrink, "SECONDS", 1.0)
+    monkeypatch.setattr(scripting, "SECONDS", 1.0)
     monkeypatch.setattr(sys, "path", [*sys.path])  # the script has folders of its own
     shapes = [(2, 3)] * (2 if reference in (torch.mul, torch.maximum) else 1)
     script = tmp_path / "repro.py"

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.autograd.function import once_differentiable
 
-from gradwatch.harness.check import check, shrink
+from gradwatch.harness.check import check
+from gradwatch.harness.check import script as scripting
 from gradwatch.harness.check.frameworks.causes import cuts_of
 from tests.command_line import gradwatch
 
@@ -215,7 +216,7 @@ def test_a_jvp_of_one_s_own_is_judged():
 
 
 def test_the_script_of_a_failure_shows_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(shrink, "SECONDS", 0.5)
+    monkeypatch.setattr(scripting, "SECONDS", 0.5)
     report = check(silu, Intermediate.apply, shapes=[(2, 1)], order="hvp")
     file = tmp_path / "repro.py"
     file.write_text(report.repro())
