@@ -269,10 +269,11 @@ class Reference:
         errors = self._errors(convention, arithmetic, careless)
         beside = self._errors(convention, arithmetic) if careless else None
         drawn = spread(nodes, order, errors, beside=beside, again=again)
-        return {
-            name: self._as_stored(nodes[name], radius, arithmetic)
-            for name, radius in drawn.items()
-        }
+        radii = {}
+        for name, radius in drawn.items():
+            stored, *beyond = self._stored(nodes[name], radius, arithmetic)
+            radii[name] = np.where(np.logical_or(*beyond), np.inf, stored)
+        return radii
 
     @_kept
     def wholes(
@@ -306,31 +307,25 @@ class Reference:
         """The largest and smallest partial products; see `regrouping.peaks`."""
         return peaks(self._orders[convention], step)
 
-    def _own_roundoff(self, arithmetic: Arithmetic) -> float:
-        """By what the reference's own roundoff makes a radius larger."""
-        return 1 + self._eps / 2 / arithmetic.roundoff
+    def _stored(
+        self, node: graph.Node, radius: Any, arithmetic: Arithmetic
+    ) -> tuple[Any, Mask, Mask]:
+        """A radius in the tensor that comes out; where it is infinite, and may be.
 
-    def _as_stored(self, node: graph.Node, radius: Any, arithmetic: Arithmetic) -> Any:
-        """A radius of the spread, with what storing adds and may turn to infinity."""
-        radius = radius * self._own_roundoff(arithmetic)
-        radius = radius + self._stored(node, radius, arithmetic)
-        beyond = arithmetic.stored.beyond
-        infinite, unknown = stored_infinite(node.value, radius, self.limit, beyond)
-        return np.where(infinite | unknown, np.inf, radius)
-
-    def _stored(self, node: graph.Node, radius: Any, arithmetic: Arithmetic) -> Any:
-        """What one last rounding, into narrower tensors, adds to a radius.
-
-        The limit is there for many roundings; this is a single one, and allowed once,
-        of a number that has the error of the others.
+        The reference's own roundoff makes it larger, and one last rounding into
+        narrower tensors. The limit is there for many roundings; this is a single one,
+        and allowed once, of a number that has the error of the others.
         """
-        if arithmetic.stored is arithmetic.step:
-            return 0.0
+        stored = arithmetic.stored
         with np.errstate(all="ignore"):
-            size = np.abs(node.value).astype(np.float64)
-            far = size + self.limit * radius
-            last = arithmetic.stored.roundoff * far + arithmetic.stored.floor
-            return np.where(np.isfinite(far), last / self.limit, 0.0)
+            radius = radius * (1 + self._eps / 2 / arithmetic.roundoff)
+            if stored is not arithmetic.step:
+                size = np.abs(node.value).astype(np.float64)
+                far = size + self.limit * radius
+                last = (stored.roundoff * far + stored.floor) / self.limit
+                radius = radius + np.where(np.isfinite(far), last, 0.0)
+            beyond = stored_infinite(node.value, radius, self.limit, stored.beyond)
+        return radius, *beyond
 
     def _truth(
         self,
@@ -343,18 +338,13 @@ class Reference:
         arithmetic = errors.arithmetic
         if node.value.dtype.kind != "f":
             return _whole(name, node, errors, risk)
-        with np.errstate(all="ignore"):
-            roundoff = arithmetic.roundoff * self._own_roundoff(arithmetic)
-            radius = roundoff * errors.errors[node]
-            radius = radius + self._stored(node, radius, arithmetic)
-            infinite, unknown = stored_infinite(
-                node.value, radius, self.limit, arithmetic.stored.beyond
-            )
-            if risk is not None:
-                infinite &= ~risk.undefined
-                unknown |= risk.undefined | (risk.infinite & ~infinite)
-            if unknown.any() and not careless:
-                radius = np.where(unknown, np.inf, radius)
+        radius = arithmetic.roundoff * errors.errors[node]
+        radius, infinite, unknown = self._stored(node, radius, arithmetic)
+        if risk is not None:
+            infinite &= ~risk.undefined
+            unknown |= risk.undefined | (risk.infinite & ~infinite)
+        if unknown.any() and not careless:
+            radius = np.where(unknown, np.inf, radius)
         nothing = arithmetic.stored.nothing
         return Truth(name, node.value, radius, infinite, self._underflow, nothing)
 

@@ -30,7 +30,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.errors import everywhere
 from gradwatch.harness.judging.rounding.thresholds import MOST
-from gradwatch.harness.judging.whole import EXCUSED, WHOLE, Whole
+from gradwatch.harness.judging.whole import EXCUSED, Whole
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -370,22 +370,21 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         return judgement
     if judgement.vacuous >= MOST and asked.off_as_a_whole():
         return judgement
-    own, narrow = asked.right.arithmetics[-1], asked.right.dtype
-    ways = [own.accumulator, *([narrow] if own.has_wide_sums else [])]
-    for sums in ways[-1:] if judgement.radius_kind in WHOLE else ways:
-        explained, tells = asked.explained(sums)
-        if explained and tells:
-            why = OVERFLOWED if lost else LOSS.format(sums)
-            return replace(
-                judgement,
-                verdict="imprecise",
-                message=f"{judgement.message}; {why}",
-                compute="" if lost else sums if sums == narrow else own.name,
-            )
-        if explained:
-            message = NO_EXCUSE.format(judgement.message)
-            return replace(judgement, verdict="vacuous", message=message)
-    return judgement
+    own = asked.right.arithmetics[-1]
+    sums = asked.right.dtype if own.has_wide_sums else own.accumulator
+    explained, tells = asked.explained(sums)
+    if not explained:
+        return judgement
+    if not tells:
+        message = NO_EXCUSE.format(judgement.message)
+        return replace(judgement, verdict="vacuous", message=message)
+    why = OVERFLOWED if lost else LOSS.format(sums)
+    return replace(
+        judgement,
+        verdict="imprecise",
+        message=f"{judgement.message}; {why}",
+        compute="" if lost else sums,
+    )
 
 
 def _structural_fault(value: Array, got: Array | None, has: str, wants: str) -> str:

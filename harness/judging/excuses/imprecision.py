@@ -42,8 +42,6 @@ from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
-    terms,
-    terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import UNIT
@@ -65,19 +63,13 @@ _PRODUCTS = ("multiply", "divide", "negative")
 
 
 def _sum(sums: Precision, at: At) -> Error:
-    node = at.node
-    error = ERROR["sum"](at) + _shift_lost(at)
-    count = terms(node)
-    if count <= 1 or count * sums.roundoff > 1:
-        return error
-    axes = sorted(summed_axes(node, node.inputs[0].shape))
-    kept = [i for i in range(node.inputs[0].ndim) if i not in axes]
-    value = node.inputs[0].value.transpose(*axes, *kept)
-    rows = value.reshape(count, *value.shape[len(axes) :])
-    ends = (_losses(part, sums).max(axis=0) for part in (rows, rows[::-1]))
-    total = np.sum(np.abs(rows), axis=0).astype(np.float64)
-    worst = SEEN * np.maximum(*ends) * total
-    return np.asarray(error + worst.reshape(node.shape) / at.u)
+    """A sum is a scatter of its terms to where they are added up."""
+    (source,), node = at.node.inputs, at.node
+    axes = summed_axes(node, source.shape)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
+    places = np.broadcast_to(np.arange(node.size).reshape(kept), source.shape)
+    lost = _lost(sums, at, places.reshape(-1)).reshape(node.shape)
+    return np.asarray(ERROR["sum"](at) + _shift_lost(at) + lost)
 
 
 def _shift_lost(at: At) -> Error:
@@ -132,24 +124,28 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
 
 
 def _scattered(sums: Precision, at: At) -> Error:
-    """As a sum, for each place that several values are added to."""
-    node, error = at.node, ERROR["scatter_add"](at)
-    counts = terms_of_scatter(node)
+    lost = _lost(sums, at, at.node.attributes["index"].reshape(-1))
+    return np.asarray(ERROR["scatter_add"](at) + lost.reshape(at.node.shape))
+
+
+def _lost(sums: Precision, at: At, places: Array) -> Error:
+    """What is lost at each place where terms are added up one by one, in E.
+
+    Nothing where n u > 1, and of tables that are too large.
+    """
+    values, size = at.node.inputs[0].value.reshape(-1), at.node.size
+    counts = np.bincount(places[places >= 0], minlength=size)
     several = (counts > 1) & (counts * sums.roundoff <= 1)
     columns = np.cumsum(several) - 1
     if not several.any() or counts[several].max() * (columns[-1] + 1) > MOST:
-        return error
-    places = node.attributes["index"].reshape(-1)
+        return np.zeros(size)
     taken = np.flatnonzero((places >= 0) & several[places])
-    values, losses = node.inputs[0].value.reshape(-1), np.zeros(columns[-1] + 1)
+    losses = np.zeros(columns[-1] + 1)
     for order in (taken, taken[::-1]):
         table = _table(values[order], columns[places[order]])
-        ends = _losses(table, sums).max(axis=0)
-        losses = np.maximum(losses, ends)
-    assert node.primitive is not None
-    total = np.asarray(node.primitive.compute(at.a, **node.attributes)).reshape(-1)
-    worst = np.where(several, SEEN * losses[columns] * total, 0.0)
-    return np.asarray(error + worst.reshape(node.shape) / at.u)
+        losses = np.maximum(losses, _losses(table, sums).max(axis=0))
+    total = np.bincount(places[taken], np.abs(values[taken]).astype(float), size)
+    return np.where(several, SEEN * losses[columns] * total, 0.0) / at.u
 
 
 def _table(values: Array, columns: Array) -> Array:
