@@ -77,9 +77,8 @@ class Draws:
         own: What each node's own rounding adds, in E.
         open: Contested elements of each choice.
         shares: What the moves of their weights are multiplied by, by default 1.
-        hot: Whether some node comes near the largest number.
-        largest: Where `hot`, how far what is carried along has moved each node, in all
-            draws so far.
+        hot: Whether some node comes near the largest number: there what is carried
+            along may overflow.
     """
 
     def __init__(
@@ -104,7 +103,6 @@ class Draws:
         }
         self._choices = frozenset(filter(contested.is_choice, order))
         self.hot = any(map(self._near_the_end, order))
-        self.largest: dict[Node, Error] = {}
         last_use = {s: node for node in order for s in node.inputs}
         self._again = self._products_used_again() if again else frozenset()
         self._last: dict[Node, list[Node]] = {node: [] for node in order}
@@ -176,7 +174,8 @@ class Draws:
                         given[i] = self._moved(source, given[i], rng, draw)
                 values[node] = self._computed(node, given)
             if self.hot:
-                self._keep_largest(node, *values[node])
+                plus, minus = values[node]
+                values[node] = self._overflown(plus), self._overflown(minus)
             if node not in self._choices and node not in again:
                 values[node] = self._moved(node, values[node], rng, draw)
             for source in self._last[node]:
@@ -252,16 +251,10 @@ class Draws:
         clipped: Array = np.where(np.isinf(value), value, np.clip(value, -top, top))
         return clipped
 
-    def _keep_largest(self, node: Node, plus: Array, minus: Array) -> None:
-        if plus is minus:
-            gap: Error = np.zeros(node.shape)
-        elif node.value.dtype.kind != "f":  # a comparison, an index: the same or not
-            gap = ((plus != node.value) | (minus != node.value)).astype(np.float64)
-        else:
-            gap = np.maximum(np.abs(plus - node.value), np.abs(minus - node.value))
-            gap = np.where(np.isinf(node.value), 0.0, gap.astype(np.float64))
-        kept = self.largest.get(node)
-        self.largest[node] = gap if kept is None else np.maximum(kept, gap)
+    def _overflown(self, value: Array) -> Array:
+        """What the narrow type makes of a value."""
+        beyond = np.abs(value) >= self.errors.arithmetic.step.beyond
+        return np.where(beyond, np.copysign(np.inf, value), value)
 
 
 def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None:

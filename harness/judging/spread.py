@@ -31,8 +31,8 @@ import numpy as np
 
 from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
 from gradwatch.harness.judging.excuses import contested
-from gradwatch.harness.judging.excuses.overflow import Risk, risks
-from gradwatch.harness.judging.rounding.errors import Error, Errors
+from gradwatch.harness.judging.excuses.overflow import risks
+from gradwatch.harness.judging.rounding.errors import Error, Errors, zeros
 from gradwatch.harness.judging.rounding.thresholds import SMALL
 from gradwatch.impls.graph import Node
 
@@ -78,7 +78,7 @@ def spread(
                 moment.add(values[node])
         draw = Draw(AGAIN * size, turns=AGAIN * size, together=True)
         values = draws.pair(np.random.default_rng(0), moments, draw)
-        unknown = overflowing(draws, size)
+        unknown = overflowing(draws)
         return {
             name: np.where(
                 unknown.get(node, False),
@@ -113,20 +113,18 @@ def moved_gaps(
     return {n: m / (scale * count**0.5) for n, m in moved.items()}
 
 
-def overflowing(draws: Draws, scale: float = 1.0) -> dict[Node, Any]:
-    """Elements that overflow may reach; `scale` is that of all draws so far."""
+def overflowing(draws: Draws) -> dict[Node, Any]:
+    """Elements that overflow may reach, though no draw has shown it.
+
+    Sums of values do on the way, and what is multiplied by zero; what rounding carries
+    beyond the range is infinite in the draws.
+    """
     if not draws.hot:
         return {}
-    return {n: r.infinite | r.undefined for n, r in _risks(draws, scale).items()}
-
-
-def _risks(draws: Draws, scale: float) -> dict[Node, Risk]:
-    """Where the draws leave it open whether something overflows."""
-    errors = {}
-    for node, moved in draws.largest.items():
-        own, error = draws.own[node], moved / (draws.errors.reach * scale)
-        errors[node] = error if own is None else error + own
-    return risks(draws.order, replace(draws.errors, errors=errors))
+    sizes = draws.errors.sizes
+    own = {n: zeros(sizes[n]) if e is None else e for n, e in draws.own.items()}
+    found = risks(draws.order, replace(draws.errors, errors=own))
+    return {node: risk.infinite | risk.undefined for node, risk in found.items()}
 
 
 @dataclass

@@ -153,7 +153,7 @@ def whole(
             values = draws.pair(np.random.default_rng(i), kept, draw)
             for node, moments in kept.items():
                 moments.add(values[node])
-        risky = overflowing(draws, scale)
+        risky = overflowing(draws)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
     return {
         name: kept[node].whole(errors.arithmetic.roundoff, LIMIT * alone)
