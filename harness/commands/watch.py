@@ -18,6 +18,7 @@ from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import WATCH
+from gradwatch.harness.timing.compare import SAMPLED
 from gradwatch.harness.watch.alerts import WRONG, Alert, repro, size
 from gradwatch.harness.watch.survey import Survey, survey
 
@@ -43,6 +44,9 @@ _SHOWN = 6  # series of one commit: one change must not fill the screen
     is_flag=True,
     help="Measure again, side by side, both commits of each time that got worse.",
 )
+@options.seconds(
+    "--budget", SAMPLED, "Sampling time of each comparison of two commits."
+)
 @click.option(
     "--all",
     "everything",
@@ -54,6 +58,7 @@ def command(
     results: Path,
     since: str,
     confirm: bool,
+    budget: float,
     everything: bool,
     json_file: str | None,
 ) -> int:
@@ -73,7 +78,7 @@ def command(
     """
     try:
         with ticking(lambda: "watch: measuring again" if confirm else "watch"):
-            surveyed = survey(results, since=since, confirming=confirm)
+            surveyed = survey(results, since=since, confirming=confirm, budget=budget)
     except NoCommit as error:
         raise click.UsageError(str(error)) from None
     if surveyed.series or json_file:

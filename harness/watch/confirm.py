@@ -51,6 +51,7 @@ Compare = Callable[[Series, str, str], Estimate]
 @contextlib.contextmanager
 def comparing(
     root: Path = ROOT,
+    budget: float = SAMPLED,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Compare]:
     """A function that compares commits; it reuses checkouts, removed at the end.
@@ -72,7 +73,7 @@ def comparing(
                 size = op.sizes[given["size"]]
                 chosen = trial(op, size, REGIMES["normal"], given["dtype"])
                 sides = side("a", series, old), side("b", series, new)
-                plan = Plan(chosen, SAMPLED, device=given["device"])
+                plan = Plan(chosen, budget, device=given["device"])
                 plan = replace(plan, enough=lambda pairs: enough())
                 found = compare_sides(*sides, plan, PHASES[series.metric])
             except KeyError as missing:

@@ -13,6 +13,7 @@ from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import AlertRecord, WatchSummary
+from gradwatch.harness.timing.compare import SAMPLED
 from gradwatch.harness.watch.alerts import STATES, Alert, Order, off_branch, record
 from gradwatch.harness.watch.budget import rules
 from gradwatch.harness.watch.confirm import Findings, comparing, confirm
@@ -52,6 +53,7 @@ def survey(
     *,
     since: str = "",
     confirming: bool = False,
+    budget: float = SAMPLED,
     enough: Callable[[], bool] = lambda: False,
     root: Path = ROOT,
 ) -> Survey:
@@ -72,7 +74,7 @@ def survey(
     look = partial(watch, series, order, rules(root / "asv.conf.json"))
     machine = machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
-    with comparing(root, enough) as compare:
+    with comparing(root, budget, enough) as compare:
         settle = partial(
             confirm,
             compare=compare if confirming else None,

@@ -281,7 +281,7 @@ def test_a_comparison_begins_no_pair_when_the_time_is_over(root, monkeypatch, ov
     point = dict(zip(NAMES, ("65536", *POINT[1:]), strict=True))
     series = Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")
     with (
-        comparing(root, lambda: over) as compare,
+        comparing(root, 1.0, lambda: over) as compare,
         pytest.raises(NotComparable),
     ):
         compare(series, *commits)
@@ -289,7 +289,7 @@ def test_a_comparison_begins_no_pair_when_the_time_is_over(root, monkeypatch, ov
 
 
 @pytest.mark.slow
-def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path, monkeypatch):
+def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path):
     """Five products instead of one, in the second of two commits to the page."""
     copy_code(tmp_path, ("impls",))
     page = tmp_path / "impls" / "ops" / "square.py"
@@ -305,8 +305,7 @@ def test_a_slowdown_planted_in_a_real_page_is_found_by_measuring(tmp_path, monke
     values = ("65536", "float32", "cpu", "numpy_manual")
     point = dict(zip(NAMES, values, strict=True))
     series = Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")
-    monkeypatch.setattr(confirming, "SAMPLED", 1.0)
-    with comparing(tmp_path) as compare:
+    with comparing(tmp_path, budget=1.0) as compare:
         found = compare(series, *commits)
     assert found.resolved
     assert found.low > 1.5
