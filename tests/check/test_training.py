@@ -213,6 +213,11 @@ RIGHT = {
 }
 
 
+def test_gradients_of_one_precision_are_gone_in_the_next():
+    for seed in range(4):
+        assert not trained(Model(), Model(), steps=54, seed=seed).refused
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_right_passes_in_any_shape(name):
     report = trained(Model(), RIGHT[name](), steps=160)

@@ -7,6 +7,7 @@ finds what it finds in anybody's training.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import pickle
@@ -91,6 +92,7 @@ class Training:
             self.model.to(device).train(asked["train"])
             self.state = self._own()
             for own, start in zip(self.state, starts, strict=True):
+                own.grad = None
                 if own.dtype != start.dtype:
                     own.data = own.data.to(start.dtype)
                 with torch.no_grad():
@@ -208,23 +210,13 @@ def cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     return held.to(dtype.to_complex() if held.is_complex() else dtype)
 
 
-def sent(record: Mapping[str, Tensors]) -> tuple[bytes, bytes]:
-    """A record as what it holds, and its numbers one after the other."""
-    shapes: dict[str, list[Any]] = {}
-    content = bytearray()
-    for name, tensors in record.items():
-        shapes[name] = []
-        for tensor in tensors:
-            if tensor is None:
-                shapes[name].append(None)
-                continue
-            held = tensor.detach().cpu().resolve_conj().resolve_neg()
-            flat = torch.empty(held.numel(), dtype=held.dtype)  # strides of any kind
-            flat.copy_(held.reshape(-1))
-            numbers = flat.view(torch.uint8).numpy().tobytes()
-            shapes[name].append([str(held.dtype), list(held.shape), len(numbers)])
-            content += numbers
-    return json.dumps(shapes).encode(), bytes(content)
+def told(tensor: Tensor) -> tuple[str, list[int], bytes]:
+    """A tensor as its type, its shape and its bytes."""
+    held = tensor.detach().cpu().resolve_conj().resolve_neg()
+    flat = torch.empty(held.numel(), dtype=held.dtype)  # one element has any stride
+    flat.copy_(held.reshape(-1))
+    content = flat.view(torch.uint8).numpy().tobytes()
+    return str(held.dtype), list(held.shape), content
 
 
 def main() -> None:
@@ -235,17 +227,23 @@ def main() -> None:
             what, *given = pickle.loads(pipe.recv_bytes())
         except EOFError:
             return
+        raised, found = "", dict[str, list[Any]]()
         try:
             if what == "load":
-                training, record = Training(loaded(*given)), {}
+                training = Training(loaded(*given))
             else:
-                record = getattr(training, what)(*given)
-            answer = (b"", *sent(record))
+                record = getattr(training, what)(*given).items()
+                found = {
+                    n: [None if t is None else told(t) for t in ts] for n, ts in record
+                }
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
-            said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-            answer = said.encode(errors="replace"), b"{}", b""
-        for content in answer:
-            pipe.send_bytes(content)
+            raised = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+        shapes = {
+            name: [one and one[:2] for one in each] for name, each in found.items()
+        }
+        pipe.send_bytes(json.dumps({"raised": raised, "tensors": shapes}).encode())
+        for one in filter(None, itertools.chain(*found.values())):
+            pipe.send_bytes(one[2])
 
 
 if __name__ == "__main__":

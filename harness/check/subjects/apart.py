@@ -29,8 +29,7 @@ from gradwatch.harness.workers.process import Process
 PATIENCE = 60.0
 
 
-#: What `loop.sent` says of a tensor.
-_Sent = tuple[str, list[int], int]
+#: How a process begins that becomes a script.
 _BEGIN = confinement.__name__, confinement.become.__name__
 
 
@@ -40,6 +39,13 @@ class Answer(Struct):
     raised: str = ""
     seen: Observation[Tensor] | None = None
     missing: list[str] = []
+
+
+class Head(Struct):
+    """What `loop.main` raised, or the types and shapes of the tensors that follow."""
+
+    raised: str = ""
+    tensors: dict[str, list[tuple[str, list[int]] | None]] = {}
 
 
 class Apart(Elsewhere):
@@ -97,16 +103,14 @@ class Apart(Elsewhere):
             self.train("load", *self._named)
         try:
             self._training.connection.send_bytes(pickle.dumps(request))
-            words, shapes, content = (self._heard(self._training) for _ in range(3))
-            record = msgspec.json.decode(shapes, type=dict[str, list[_Sent | None]])
-            at, numbers = 0, memoryview(content)
-            found: dict[str, list[Any]] = {name: [] for name in record}
-            for name, tensors in record.items():
-                for one in tensors:
-                    length = one[2] if one else 0
-                    part = bytes(numbers[at : at + length])
-                    found[name].append(one and _received(Tensor, (*one[:2], part)))
-                    at += length
+            head = msgspec.json.decode(self._heard(self._training), type=Head)
+            found = {
+                name: [
+                    s and _received(Tensor, (*s, self._heard(self._training)))
+                    for s in each
+                ]
+                for name, each in head.tensors.items()
+            }
         except (EOFError, OSError) as error:
             how = self._training.end()
             late = isinstance(error, TimeoutError)
@@ -114,8 +118,8 @@ class Apart(Elsewhere):
             raise Raised(f"ended the process: {why}", ended=True) from None
         except (msgspec.MsgspecError, RuntimeError, ValueError):
             raise Raised("wrote into the pipe of its process", ended=True) from None
-        if words:
-            raise Raised(legible(words.decode(errors="replace")))
+        if head.raised:
+            raise Raised(legible(head.raised))
         return found
 
     def _begun(self) -> Process:
@@ -176,11 +180,7 @@ def _sent(value: Any) -> Any:
     """A tensor as its type, its shape and its bytes."""
     if not isinstance(value, Tensor):
         raise TypeError(f"returned {type(value).__name__}, no tensor")
-    held = value.detach().cpu().resolve_conj()
-    flat = torch.empty(held.numel(), dtype=held.dtype)  # one element has any stride
-    flat.copy_(held.reshape(-1))
-    content = flat.view(torch.uint8).numpy().tobytes()
-    return str(held.dtype), list(held.shape), content
+    return loop.told(value)
 
 
 def _received(kind: type, sent: Any) -> Any:
