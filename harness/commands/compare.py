@@ -183,21 +183,13 @@ def command(
     if markdown_file:
         recording.replace_file(Path(markdown_file), compared(content))
     if rows or json_file:
-        keep(COMPARE, content, json_file, _combined)
+        keep(COMPARE, content, json_file, lambda _, now, of: _counted(of, now.failed))
     kinds = {kind for kind, _ in failed}
-    if json_file != "-":
-        _show(a, b, rows, failed, reasons)
-        if trials:
-            _end(a, b, rows, failed, left)
+    if json_file != "-" and (trials or failed):
+        _show(a, b, rows, failed, left)
     if kinds == {Absent} and not rows:
         raise Required("nothing could be compared")
     return 1 if WrongGradient in kinds or broken or (failed and not rows) else 0
-
-
-def _combined(
-    before: CompareSummary, now: CompareSummary, rows: Sequence[CompareRecord]
-) -> CompareSummary:
-    return _counted(rows, now.failed)
 
 
 def _counted(rows: Sequence[CompareRecord], reasons: list[str]) -> CompareSummary:
@@ -353,15 +345,16 @@ def _show(
     b: str,
     rows: Sequence[CompareRecord],
     failed: Failures,
-    reasons: Sequence[str],
+    left: tuple[int, float],
 ) -> None:
-    """Print what is wrong or could not be compared, and the table."""
-    for (kind, _), line in zip(failed, reasons, strict=True):
-        wrong = kind is WrongGradient
-        sign, style = ("✗", "bold red") if wrong else ("not compared:", "yellow")
-        say(f"{sign} {line.partition(';')[0]}", style)
+    """Print what is wrong or could not be compared, the table, and the last lines."""
+    for (kind, why), what in failed.items():
+        marks = ("✗", "bold red"), ("not compared:", "yellow")
+        sign, style = marks[kind is not WrongGradient]
+        say(f"{sign} {_line(why, what).partition(';')[0]}", style)
     if rows:
         _show_ratios(a, b, rows)
+    _end(a, b, rows, failed, left)
 
 
 def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
