@@ -76,13 +76,18 @@ class Growth:
 
     def explain(self, tensor: str) -> str:
         """The step before a tensor that makes most of it, its line, and a way round."""
-        order, shares = graph.topological_order([self.nodes[tensor]]), self.shares
+        shares, end = self.shares, self.nodes[tensor]
+        behind = dict.fromkeys([end])
+        for node in reversed(graph.topological_order([end])):
+            if node in behind:  # and what is hardly felt in it is not
+                felt = (s for s in node.inputs if shares[s] * SMALL <= shares[node])
+                behind |= dict.fromkeys(felt)
 
         def growth(node: Node) -> float:
             return shares[node] / max((shares[s] for s in node.inputs), default=1.0)
 
-        felt = [n for n in order if shares[n] >= SMALL * min(shares[order[-1]], 1.0)]
-        step, words = max(felt, key=growth), self.words
+        most = [n for n in behind if shares[n] >= SMALL * min(shares[end], 1.0)]
+        step, words = max(most, key=growth), self.words
         before = reversed(graph.topological_order([step]))
         made = next((words.made[n][0] for n in before if n in words.made), step)
         term = words.term(step) if step in words.sweep.flows else words.quoted(step)
