@@ -227,10 +227,10 @@ def _trials(
 
 def _compared(
     plans: Sequence[tuple[Side, Side, Plan]], phases: Sequence[Phase], limit: float
-) -> tuple[list[CompareRecord], Failures, tuple[int, float]]:
+) -> tuple[list[CompareRecord], Failures, str]:
     """Records; what failed, a wrong gradient first, what is absent last; what is left.
 
-    The last is how many ops and backends, and about how many seconds they would take.
+    The last says how many ops and backends, and with which limit they are compared.
     """
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
     done, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
@@ -267,8 +267,9 @@ def _compared(
                 judge(one, other, plan)
     order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
     in_order = dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
-    left = (rest, rest * spent / max(done, 1))
-    return rows, in_order, left
+    more = rest * spent / max(done, 1)
+    left = f"{rest} more, only judged: about {more:.0f} s; --limit {spent + more:.0f}"
+    return rows, in_order, left if rest else ""
 
 
 def _line(why: str, whats: Sequence[str]) -> str:
@@ -345,7 +346,7 @@ def _show(
     b: str,
     rows: Sequence[CompareRecord],
     failed: Failures,
-    left: tuple[int, float],
+    left: str,
 ) -> None:
     """Print what is wrong or could not be compared, the table, and the last lines."""
     for (kind, why), what in failed.items():
@@ -397,7 +398,7 @@ def _end(
     b: str,
     rows: Sequence[CompareRecord],
     failed: Failures,
-    left: tuple[int, float],
+    left: str,
 ) -> None:
     """What was found, what was not compared, and what to do next."""
     wrong = sum(len(w) for (kind, _), w in failed.items() if kind is WrongGradient)
@@ -415,12 +416,9 @@ def _end(
         next_step = f"gradwatch agree at {b} shows the elements"
     elif unclear:
         next_step = "--budget and --pairs measure longer"
-    count, seconds = left
-    more = f"{count} more, only judged: about {seconds:.0f} s"
-    more += f"; --limit {seconds + 240:.0f}"
     ending(
         f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
         "red" if wrong or not rows else "yellow" if slower or unclear else "green",
-        absent=more if count else "",
+        absent=left,
         next_step=next_step,
     )

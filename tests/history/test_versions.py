@@ -1,7 +1,9 @@
 """Versions of a framework: where each runs, and how two are compared."""
 
 import json
+from contextlib import nullcontext
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,3 +128,20 @@ def test_the_commit_of_a_wrong_gradient_is_one_that_changed_its_op(
     assert compare._at("main", "HEAD", wrong) == told
     before = {(WrongGradient, "torch_custom of main is wrong: x"): ["dot[8] torch"]}
     assert compare._at("main", "HEAD", wrong | before) == ""
+
+
+def test_what_was_not_compared_is_counted_with_the_limit_that_would_do(monkeypatch):
+    now = [0.0]
+
+    def compared(a, b, plan, phases):
+        now[0] += 30.0
+        return []
+
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(compare, "compare_phases", compared)
+    monkeypatch.setattr(compare, "judging", lambda: nullcontext(lambda *asked: None))
+    plan = compare.Plan(None, 1.0)
+    plans = [("a", "b", plan)] * 4
+    *_, left = compare._compared(plans, ["forward"], 20.0)
+    assert left == "3 more, only judged: about 90 s; --limit 120"
+    assert compare._compared(plans, ["forward"], 1000.0)[-1] == ""
