@@ -147,7 +147,8 @@ def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
     if not floating and not any(isinstance(v, (Node, Complex)) for v in values):
         return target(*args, **kwargs)
     if _is_complex(meta) or any(isinstance(v, Complex) for v in values):
-        return complex.apply(target, name, args, kwargs)
+        real = functools.partial(_by_table, target, name, whole=False)
+        return complex.apply(target, name, args, kwargs, real)
     by_rule = name in ON_FLOATS or name in ON_VALUES
     truth = not floating and meta and meta[0].dtype == torch.bool and by_rule
     return _by_table(target, name, args, kwargs, whole=not (floating or truth))

@@ -657,10 +657,13 @@ def _taken(value: Any, order: Any, axis: int) -> Any:
 
 
 def _top(walk: Walk, equation: Any, x: Any) -> list[Any]:
-    axis = equation.params.get("axis", -1)
-    held = np.where(np.isnan(keys := _keys(x)), np.inf, keys)  # nan counts as largest
-    order = np.argsort(-held, axis=axis, kind="stable")
-    order = np.take(order, range(equation.params["k"]), axis)
+    """The largest, or the smallest; on a CPU approximate ones are exact."""
+    p = equation.params
+    axis = p.get("axis", p.get("reduction_dimension", -1))
+    sign = -1 if p.get("is_max_k", True) else 1
+    held = np.where(np.isnan(keys := _keys(x)), -sign * np.inf, keys)  # nan comes first
+    order = np.argsort(sign * held, axis=axis, kind="stable")
+    order = np.take(order, range(p["k"]), axis)
     return [_taken(x, order, axis), order]
 
 
@@ -818,7 +821,7 @@ RULES: dict[str, Rule] = {
     "scatter-max": _scatter_by("max"),
     "scatter-min": _scatter_by("min"),
     "sort": _sorted,
-    "top_k": _top,
+    **dict.fromkeys(("top_k", "approx_top_k"), _top),
     "conv_general_dilated": _convolved,
     "cholesky": lambda walk, equation, a: factors.cholesky(a, halves=False),
     "lu": _lu,
@@ -841,7 +844,7 @@ PARTWISE = MOVES.union(_PARTWISE.split())
 _FILLS = ("bitcast_convert_type", "iota")
 #: What a float decides by a rule of its own: truth values, and places.
 _DECIDED = """
-    argmax argmin convert_element_type select_n sort top_k is_finite eq ne lt le gt ge
-    and or xor not reduce_and reduce_or
+    approx_top_k argmax argmin convert_element_type select_n sort top_k is_finite eq ne
+    lt le gt ge and or xor not reduce_and reduce_or
 """
 DECIDED = frozenset(_DECIDED.split())

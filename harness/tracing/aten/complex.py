@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from gradwatch.harness.tracing.aten import elementwise, matrices, moves, reductions
+from gradwatch.harness.tracing.aten import matrices, moves, reductions
 from gradwatch.harness.tracing.rules import complex as rules
 from gradwatch.harness.tracing.rules.complex import length, of, transformed
 from gradwatch.harness.tracing.rules.windows import prefixes
@@ -98,13 +98,10 @@ ON_COMPLEX: dict[str, Rule] = {
     "_fft_r2c": _of_real,
     "_fft_c2r": _to_real,
 }
-#: Rules of real numbers that hold for each part.
-PARTWISE: dict[str, Rule] = {
-    "where": elementwise.ON_VALUES["where"],
-    "detach": elementwise.ON_FLOATS["detach"],
-    **{name: reductions.ON_FLOATS[name] for name in ("cumsum", "mean", "sum")},
-    **{name: moves.ON_VALUES[name] for name in ("index_put", "put", "scatter_add")},
-}
+#: Operators whose rule for real numbers holds for each part.
+PARTWISE = frozenset(
+    ("cumsum", "detach", "index_put", "mean", "put", "scatter_add", "sum", "where")
+)
 
 
 def has_rule(name: str) -> bool:
@@ -112,8 +109,11 @@ def has_rule(name: str) -> bool:
     return name in ON_COMPLEX or name in PARTWISE or moves.is_move(name)
 
 
-def apply(target: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What an operator makes of complex numbers, or one that returns them."""
+def apply(target: Any, name: str, args: Any, kwargs: dict[str, Any], rule: Rule) -> Any:
+    """What an operator makes of complex numbers, or one that returns them.
+
+    `rule` is what it makes of real ones.
+    """
     if name in ON_COMPLEX:
         args, kwargs = tree_map(_whole, (args, kwargs))
         return ON_COMPLEX[name](*args, **kwargs)
@@ -127,17 +127,7 @@ def apply(target: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     own = [numbers(a.name, v) for a, v in zip(known, args, strict=False)]
     other = {n: numbers(n, v) for n, v in kwargs.items()}
     flat, spec = tree_flatten((own, other))
-
-    def of_parts(*parts: Any) -> Any:
-        args, kwargs = tree_unflatten(parts, spec)
-        by_rule = name in PARTWISE
-        return (
-            PARTWISE[name](*args, **kwargs)
-            if by_rule
-            else moves.move(target, args, kwargs)
-        )
-
-    return both(of_parts, *flat)
+    return both(lambda *parts: rule(*tree_unflatten(parts, spec)), *flat)
 
 
 def _whole(value: Any) -> Any:

@@ -69,8 +69,7 @@ def _convolution(
 
 
 def _cdist(a: Node, b: Node, p: float, mode: Any = None) -> Node:
-    left = moved(lambda t: t.unsqueeze(-2), a)
-    return norm(left - moved(lambda t: t.unsqueeze(-3), b), p, -1)
+    return norm(a[..., None, :] - b[..., None, :, :], p, -1)
 
 
 def _pdist(x: Node, p: float = 2.0) -> Node:

@@ -109,10 +109,9 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
         return x
     n, step, y = x.shape[dim], 1, graph.moveaxis(x, dim, -1)
     while step < n:
-        earlier = moved(lambda held, by=step: held.roll(by, -1), y)
-        earlier = graph.where(np.arange(n) < step, -np.inf, earlier)
-        pair = moved(lambda a, b: torch.stack((a, b), -1), y, earlier)
-        y, step = graph.logsumexp(pair, axis=-1), 2 * step
+        earlier = graph.where(np.arange(n) < step, -np.inf, graph.roll(y, step, -1))
+        y = graph.logsumexp(graph.stack((y, earlier), -1), axis=-1)
+        step *= 2
     return graph.moveaxis(y, -1, dim)
 
 
