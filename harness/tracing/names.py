@@ -38,6 +38,8 @@ def name_of(function: Any) -> str:
     module = getattr(function, "__module__", None) or ""
     name = getattr(function, "__qualname__", None) or type(function).__name__
     name = name.removeprefix("_VariableFunctionsClass.")  # of torch.softmax and others
-    if module == "torch._C._nn":
-        module = "torch.nn.functional"
+    _, _, part = module.partition("torch._C._")  # of torch.fft.fft and others
+    if part:
+        module = "torch.nn.functional" if part == "nn" else f"torch.{part}"
+        name = name.removeprefix(f"{part}_")
     return f"{module}.{name}" if module.startswith("torch") else str(name)

@@ -39,7 +39,6 @@ COMPOSITES = frozenset(_COMPOSITES.split())
 #: from what came out, whose rounding is that of the largest x.
 _WHOLE = """
     take detach special_log_ndtr _safe_softmax xlogy special_xlog1py logsumexp
-    special_logsumexp
 """
 WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; 
 from gradwatch.harness.judging.reference import reference_of_graph  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing.names import name_of  # noqa: E402  # likewise
 
 
 def tensor(*shape, seed=0):
@@ -219,3 +220,16 @@ def test_a_product_of_no_terms_is_judged():
     wrong = {"y": np.ones((2, 3))}
     (planted,) = judge_tensors(right, wrong, {"y": "float64"}, dtype="float64")
     assert planted.verdict == "disagree"
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (torch.softmax, "torch.softmax"),
+        (F.silu, "torch.nn.functional.silu"),
+        (torch.fft.fft, "torch.fft.fft"),
+        (torch.linalg.inv, "torch.linalg.inv"),
+    ],
+)
+def test_a_function_is_named_as_a_person_writes_it(function, name):
+    assert name_of(function) == name

@@ -237,9 +237,6 @@ def _logical(name: str) -> Rule:
 
 ON_VALUES: dict[str, Rule] = {
     "where": lambda mask, a, b: graph.where(as_mask(mask), as_float(a), as_float(b)),
-    "masked_fill": lambda x, mask, v: graph.where(
-        as_mask(mask), as_float(v), as_float(x)
-    ),
     "copysign": _copysign,
     **{
         f"logical_{how}": _logical(f"logical_{how}")

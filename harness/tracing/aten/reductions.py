@@ -144,7 +144,7 @@ ON_FLOATS: dict[str, Rule] = {
     "cumsum": _along(graph.cumulative_sum),
     "cumprod": _along(graph.cumulative_prod),
     "logcumsumexp": _logcumsumexp,
-    **dict.fromkeys(("logsumexp", "special_logsumexp"), over(_log_of_sum_over)),
+    "logsumexp": over(_log_of_sum_over),
     "linalg_vector_norm": norm,
 }
 
