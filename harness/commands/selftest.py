@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -82,9 +82,18 @@ def summarise(
 ) -> SelftestSummary:
     """The summary of a self-test, as the JSON document has it.
 
-    `ops` and `orders` are those that were asked for: what is required depends on them.
+    `ops` and `orders` are those that were asked for: what is required depends on them;
+    of some ops, one tensor or more.
     """
-    entries = known.load()
+    entries, required = known.load(), list[Requirement]()
+    if ORDERS[0] in orders:
+        least = 1 if ops else extent.tensors
+        asked: dict[str, Any] = {"tensors": least, "some": bool(ops)}
+        required += scoring.requirements(score, entries, **asked)
+    if not {*SECOND}.isdisjoint(orders):
+        least = 1 if ops else extent.second_tensors
+        asked = {"tensors": least, "planted": "hvp" in orders}
+        required += scoring.second_requirements(score, entries, **asked)
     of = score.of_every_order
     runs = [pair for one in of for pair in one.runs]
     return SelftestSummary(
@@ -103,29 +112,11 @@ def summarise(
             for one in of
             for t, a in one.false_alarms(entries)
         ],
-        requirements=[*_required(score, entries, extent, ops, orders)],
+        requirements=required,
         missing=score.missing,
         seconds=seconds,
         seed=seed,
     )
-
-
-def _required(
-    score: Score,
-    entries: Sequence[known.Known],
-    extent: Extent,
-    ops: Sequence[str],
-    orders: Sequence[str],
-) -> Iterator[Requirement]:
-    """What is required of the orders asked for; of some ops, one tensor or more."""
-    if ORDERS[0] in orders:
-        least = 1 if ops else extent.tensors
-        yield from scoring.requirements(score, entries, tensors=least, some=bool(ops))
-    if not {*SECOND}.isdisjoint(orders):
-        least = 1 if ops else extent.second_tensors
-        yield from scoring.second_requirements(
-            score, entries, tensors=least, planted="hvp" in orders
-        )
 
 
 def show(score: Score, summary: SelftestSummary) -> None:
