@@ -85,7 +85,9 @@ def serve(channel: Any) -> None:
         if request["request"] != "evaluate" or _probed.get("timed"):
             channel.send_bytes(_answered(content))
             continue
-        apart = _forks(request)
+        # Not where each would compile again, nor on a GPU, which no fork can use.
+        forks = traits_of(_probed["framework"]).forks and request["device"] == "cpu"
+        apart = forks and not compiles(request["backend"])
         if request["op"] != page:
             fork.end()
             if page and not apart and integrity.changes(_probed["framework"]):
@@ -95,15 +97,6 @@ def serve(channel: Any) -> None:
             channel.send_bytes(fork.ask(content) if apart else _answered(content))
         except Ended as how:
             _end_likewise(how.code)
-
-
-def _forks(request: Mapping[str, Any]) -> bool:
-    """Whether a page gets a fork of this process.
-
-    Not where each would compile again, nor on a GPU, which no fork can use.
-    """
-    backend, known = request["backend"], traits_of(_probed["framework"])
-    return request["device"] == "cpu" and known.forks and not compiles(backend)
 
 
 def _end_likewise(code: int) -> NoReturn:

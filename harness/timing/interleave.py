@@ -22,7 +22,6 @@ import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -86,8 +85,16 @@ def interleave(
         starts = _started(runs, timer, deadline)
         _onwards(timer.now, begun)
         calls = _batches(starts)
-        takes = {name: partial(timer, run, calls[name]) for name, run in runs.items()}
-        taken = _in_turn(takes, timer.now, deadline, random.Random(seed))
+        order, names = random.Random(seed), list(runs)
+        taken: dict[Key, list[Reading]] = {name: [] for name in names}
+        longest, at = 0, timer.now()
+        while not longest or at + longest <= deadline:  # as long as a round fits
+            order.shuffle(names)
+            for name in names:
+                taken[name].append(timer(runs[name], calls[name]))
+            _collect_young()
+            longest = max(longest, _onwards(timer.now, at), 1)
+            at = timer.now()
         spent = (timer.now() - begun) * NANOSECOND
     rounds = Rounds(budget, spent, load)
     return {
@@ -158,26 +165,6 @@ def _batches(starts: Mapping[Key, _Start]) -> dict[Key, int]:
         name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
         for name, start in starts.items()
     }
-
-
-def _in_turn(
-    takes: Mapping[Key, Callable[[], Reading]],
-    now: Now,
-    deadline: int,
-    order: random.Random,
-) -> dict[Key, list[Reading]]:
-    """Rounds of one sample of each run, shuffled, as long as the next one fits."""
-    names = list(takes)
-    taken: dict[Key, list[Reading]] = {name: [] for name in names}
-    longest, begun = 0, now()
-    while not longest or begun + longest <= deadline:
-        order.shuffle(names)
-        for name in names:
-            taken[name].append(takes[name]())
-        _collect_young()
-        longest = max(longest, _onwards(now, begun), 1)
-        begun = now()
-    return taken
 
 
 def _onwards(now: Now, begun: int) -> int:
