@@ -37,7 +37,7 @@ def check(content: bytes, link: Link) -> None:
 
 
 def answered(
-    asked: Mapping[str, Any], announce: Callable[[str], None] = lambda place: None
+    asked: Mapping[str, Any], announce: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """The report of a request, or the line that says why it cannot be judged.
 
@@ -60,7 +60,7 @@ def _kind(error: Exception) -> str:
 
 
 def checked(
-    asked: Mapping[str, Any], announce: Callable[[str], None]
+    asked: Mapping[str, Any], announce: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """The report of a request, as the command shows it and as a document."""
     report = (_kernelbench if asked["kernelbench"] else _named)(asked, announce)
@@ -81,7 +81,7 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "choice": Choice(**asked.get("choice", {}))}
 
 
-def _named(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
+def _named(asked: Mapping[str, Any], announce: Callable[[str], None] | None) -> Report:
     from gradwatch.harness.check.frameworks import are_of_jax
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import target
@@ -129,7 +129,9 @@ def _loaded(
         yield candidate, options
 
 
-def _kernelbench(asked: Mapping[str, Any], announce: Callable[[str], None]) -> Report:
+def _kernelbench(
+    asked: Mapping[str, Any], announce: Callable[[str], None] | None
+) -> Report:
     """The problem's own inputs at two seeds: kernels are known that pass but one."""
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import kernelbench
