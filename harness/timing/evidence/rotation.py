@@ -183,21 +183,22 @@ class Rotation:
             self.inputs[place] = self.places[place].row
             self.run("forward", place)
             self.run("backward", place)
-        self.next = self._draw() if phase == "forward" else self._draw_cotangents()
+        if phase == "forward":
+            self.next = self._draw()
+        else:  # cotangents of the graph's source or the next: a pair is a reference
+            after = self.inputs[1] + self.random.randrange(2)
+            self.next = after % len(self.sources)
 
     def refresh(self, phase: str) -> None:
         """Write other numbers where the next call of a phase reads them; not timed."""
         if phase == "forward":
             self._write_inputs(0, self.next)
         elif self.in_place:
-            self._write_cotangents(1, self.next)
+            self.cotangents[1] = self.next
+            self.places[1].write_cotangents(self.next)
 
     def _draw(self) -> int:
         return self.random.randrange(len(self.sources))
-
-    def _draw_cotangents(self) -> int:
-        """Draw cotangents of the graph's source or the next: a pair is a reference."""
-        return (self.inputs[1] + self.random.randrange(2)) % len(self.sources)
 
     def _write_inputs(self, place: int, source: int) -> None:
         self.inputs[place] = source
@@ -208,10 +209,6 @@ class Rotation:
             self.steps[place] = self.backend.prepare(self.sources[source])
             self.run("forward", place)
             self.run("backward", place)
-
-    def _write_cotangents(self, place: int, source: int) -> None:
-        self.cotangents[place] = source
-        self.places[place].write_cotangents(source)
 
     def _sees_what_is_written(self) -> bool:
         """Return whether the tensors of a step lie where its arrays do."""
