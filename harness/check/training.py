@@ -23,7 +23,13 @@ from gradwatch.harness.check.examine import examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
 from gradwatch.harness.check.frameworks.loop import LOSSES, OPTIMIZERS, parts
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.check.frameworks.runs import Graph, Tensor, copies, floating
+from gradwatch.harness.check.frameworks.runs import (
+    Graph,
+    Tensor,
+    copies,
+    floating,
+    same,
+)
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.subjects.pytorch import TorchSubject, seed_of_draws
 from gradwatch.harness.judging.cases import Regime
@@ -293,7 +299,8 @@ class Stage:
         found = [t for t in (*graph.first_outputs, *gradients) if t is not None]
         if not all(bool(torch.isfinite(t).all()) for t in found):
             return None
-        return Expected(graph.first_outputs, gradients, dys)
+        after = copies(graph.given)
+        return Expected(graph.first_outputs, gradients, dys, after)
 
     def _judged(self, step: Step) -> list[Row]:
         """The judge's words on a step."""
@@ -316,6 +323,12 @@ class Stage:
             state=dict(state),
         )
         seen = Observation(record["outputs"], record["gradients"], record["after"])
+        changed = zip(record["tensors"], record["after"], strict=True)
+        seen.faults += [
+            ("input", i, "is overwritten, and not by the optimiser")
+            for i, (before, after) in enumerate(changed)
+            if not same(before, after)
+        ]
         recorded = Elsewhere()
         recorded.observe = lambda *asked: seen
         asked = self.subject, recorded, trial, self.compute
@@ -338,6 +351,7 @@ class Expected(NamedTuple):
     outputs: list[Tensor]
     gradients: list[Tensor | None]
     cotangents: list[Tensor | None]
+    after: list[Tensor | None]
 
     def distance(self, record: Record) -> float:
         """How far a step is from it: the tensor of which that is most."""
@@ -347,6 +361,7 @@ class Expected(NamedTuple):
         pairs = [
             *zip_longest(self.outputs, record["outputs"]),
             *zip(self.gradients, record["gradients"], strict=True),
+            *zip(self.after, record["after"], strict=True),
         ]
         return max(_distance(got, right, little) for right, got in pairs)
 

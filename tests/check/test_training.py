@@ -213,6 +213,20 @@ RIGHT = {
 }
 
 
+class Vandal(Cheat):
+    def forward(self, x):
+        y = super().forward(x)
+        if self.calls > 50:
+            self.linear.bias.data += 1e-3
+        return y
+
+
+def test_who_writes_to_its_parameters_in_a_training_fails():
+    report = trained(Model(), Vandal(lambda m, x, dy: False), steps=160)
+    found = {row.judgement.tensor for row in report.failures}
+    assert found == {"linear.bias"}
+
+
 def test_gradients_of_one_precision_are_gone_in_the_next():
     for seed in range(4):
         assert not trained(Model(), Model(), steps=54, seed=seed).refused
