@@ -49,7 +49,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no records": (_text(records=7), "Expected `array`"),
     "odd records": (_text(records=[1, 2, 3]), "$.records[0]"),
     "no environment": (_text(environment=[]), "Expected `object`"),
-    "700 MB": (_long, "more than 640 MB long"),
+    "700 MB": (_long, "more than 256 MB long"),
     "a pipe": (os.mkfifo, "not a regular file"),
     "a folder": (lambda file: file.mkdir(), "not a regular file"),
 }
