@@ -806,7 +806,7 @@ _PARTWISE = """
 #: Of which JAX itself says where each element goes.
 _MOVED = """
     concatenate dynamic_slice dynamic_update_slice pad rev scatter slice split stack
-    unstack
+    tile unstack
 """
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshaped),
@@ -836,7 +836,7 @@ RULES: dict[str, Rule] = {
 _MOVES = """
     reshape squeeze expand_dims dynamic_slice dynamic_update_slice broadcast_in_dim
     transpose rev concatenate stack unstack slice split pad gather scatter copy copy_p
-    select_n
+    select_n tile
 """
 MOVES = frozenset(_MOVES.split())
 PARTWISE = MOVES.union(_PARTWISE.split())

@@ -119,6 +119,7 @@ SAME = {
         X,
         P,
     ),
+    "tile": (lambda a: 2 * jnp.tile(a, (2, 1)), X),
     "pad": (lambda a: lax.pad(a, a[0, 0], [(1, 2, 1), (-1, 0, 0)]), X),
     "random numbers": (lambda a: a * jax.random.uniform(jax.random.key(0), (4, 6)), X),
     "dropout": (
