@@ -19,7 +19,14 @@ import numpy as np
 from gradwatch.harness.judging.excuses import contested
 from gradwatch.harness.judging.excuses.contested import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
-from gradwatch.harness.judging.rounding.errors import Error, Errors, copied, largest
+from gradwatch.harness.judging.rounding.errors import (
+    Error,
+    Errors,
+    computed,
+    copied,
+    largest,
+    operation,
+)
 from gradwatch.harness.judging.rounding.thresholds import SMALL, UNIT
 from gradwatch.impls.graph import Node
 
@@ -189,11 +196,8 @@ class Draws:
                 break
         else:
             return node.value, node.value  # nothing behind it is rounded
-        assert node.primitive is not None
-        compute, attributes = node.primitive.compute, node.attributes
-        plus = compute(*[up for up, _ in given], **attributes)
-        minus = compute(*[down for _, down in given], **attributes)
-        return np.asarray(plus), np.asarray(minus)
+        plus, minus = zip(*given, strict=True)
+        return computed(node, *plus), computed(node, *minus)
 
     def _moved(self, node: Node, pair: Pair, rng: Generator, draw: Draw) -> Pair:
         """A node's values, off by its own rounding."""
@@ -259,13 +263,11 @@ class Draws:
 
 def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None:
     """Nodes from a matrix product to this one, each linear in the one before it."""
-    if node.primitive is None:
-        return None
-    name = node.primitive.name
+    name = operation(node)
     if name == "matmul":
         return [node]
     sources = node.inputs[:1] if name == "divide" else node.inputs
-    if name not in _LINEAR and ERROR[name] is not copied:
+    if name not in _LINEAR and (not name or ERROR[name] is not copied):
         return None
     for source in sources:
         path = _path_to_product(source, users) if users[source] == 1 else None
@@ -276,8 +278,7 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
 
 def _scaled(node: Node, source: Node, width: Error) -> Error:
     """What a node makes of a deviation of one input, to which it is linear."""
-    assert node.primitive is not None
-    choice = node.primitive.name == "where"
+    choice = operation(node) == "where"
     given = [
         width
         if other is source
@@ -286,5 +287,4 @@ def _scaled(node: Node, source: Node, width: Error) -> Error:
         else other.value
         for other in node.inputs
     ]
-    scaled: Error = np.abs(node.primitive.compute(*given, **node.attributes))
-    return scaled
+    return np.abs(computed(node, *given))

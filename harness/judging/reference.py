@@ -8,6 +8,7 @@ precision is no wider than float64, the radius doubles by itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -499,20 +500,19 @@ def reference_of_graph(
     with graph.ties("first") as choices:
         graphs = {"first": _evaluated(build)}
     orders = {"first": graph.topological_order(graphs["first"].values())}
+    ways: dict[str, contextlib.AbstractContextManager[Any]] = {}
     if choices:
         indexed = any(choice.indexed for choice in choices)
-        for convention in graph.TIES[1:] + (graph.SHARED,) * indexed:
-            with graph.ties(convention):
-                nodes = _evaluated(build)
-            if _differ(graphs["first"], nodes):
-                graphs[convention] = nodes
-                orders[convention] = graph.topological_order(nodes.values())
+        conventions = graph.TIES[1:] + (graph.SHARED,) * indexed
+        ways |= {convention: graph.ties(convention) for convention in conventions}
     if outputs and _touches(orders["first"]) and _continuous(outputs):
-        with graph.other_side():
+        ways[OTHER_SIDE] = graph.other_side()
+    for name, way in ways.items():
+        with way:
             nodes = _evaluated(build)
         if _differ(graphs["first"], nodes):
-            graphs[OTHER_SIDE] = nodes
-            orders[OTHER_SIDE] = graph.topological_order(nodes.values())
+            graphs[name] = nodes
+            orders[name] = graph.topological_order(nodes.values())
     return Reference(graphs, orders, dtype, compute, choices, build, problem)
 
 

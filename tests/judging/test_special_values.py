@@ -133,6 +133,19 @@ def test_the_sine_of_what_overflows_is_not_judged():
     assert j.verdict == "vacuous"
 
 
+@pytest.mark.parametrize(
+    ("got", "verdict"), [(1.0, "agree"), (0.5, "disagree"), (np.nan, "nonfinite")]
+)
+@pytest.mark.parametrize("name", ["erf", "tanh", "sigmoid"])
+def test_a_function_that_is_bounded_is_known_where_its_argument_overflows(
+    name, got, verdict
+):
+    step = Op("step", inputs="x", formula=lambda xp, x: getattr(xp, name)(x * x))
+    x, dy, dx = (np.full(1, v, "float32") for v in (1e30, 1, 0))
+    found = judge(step, [x], dy, [dx], outputs=[np.full(1, got, "float32")])
+    assert found[1].verdict == verdict, found[1].message
+
+
 def test_nan_in_an_ordinary_place_is_not_excused_by_large_numbers_elsewhere():
     square = Op("square", inputs="x", formula=lambda xp, x: x * x)
     x = np.array([1.0, 3.0], "float32")

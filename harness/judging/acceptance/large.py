@@ -48,6 +48,7 @@ from gradwatch.harness.judging.rounding.errors import (
     Error,
     limit_for,
     longest_reduction,
+    operation,
     terms,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
@@ -352,7 +353,7 @@ def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], boo
     """
     held, steps = {*kept}, dict[Node, int]()
     for node in order:
-        if node.primitive and node.primitive.name == "matmul":
+        if operation(node) == "matmul":
             held |= {*node.inputs}
     for node in order:
         if node not in held and _soon_computed(node):
@@ -369,9 +370,9 @@ def _soon_computed(node: Node) -> bool:
 
 def _rounds(node: Node) -> bool:
     """Whether each element has a rounding of its own, or is one that was moved."""
-    while node.primitive and node.primitive.name in MOVED:
+    while operation(node) in MOVED:
         (node,) = node.inputs
-    name = node.primitive.name if node.primitive else ""
+    name = operation(node)
     also = name in ("cumulative_sum", "matmul")
     return also or name in _ROUNDED or (name in _SUMS and terms(node) > 1)
 
@@ -439,7 +440,7 @@ class Least:
         Of a matrix product a thousandth less: float32 is off by less in sums of up to
         8,000 terms. Where its range ends it gives 0 or an infinity: no rounding.
         """
-        name = node.primitive.name if node.primitive else ""
+        name = operation(node)
         if name in _SUMS and terms(node) > 1 and not self.wide:
             (source,) = node.inputs
             axes = summed_axes(node, source.shape)
@@ -460,7 +461,7 @@ class Least:
         self, node: Node, places: Places, depth: int
     ) -> list[tuple[Node, Places, Any]]:
         """The inputs of which slopes are known: nodes, flat positions, slopes."""
-        name = node.primitive.name if node.primitive else ""
+        name = operation(node)
         known = name in MOVED or name in _SIGNS or name in ("multiply", "divide")
         if not known or not depth:
             return []
@@ -489,8 +490,9 @@ class Least:
         else:
             behind = [self._came_from(node, i, places) for i in range(len(node.inputs))]
             inputs = list(map(self._at, node.inputs, behind))
-            moved = node.primitive and node.primitive.name in MOVED
-            found = inputs[0] if moved else graph.computed(node, inputs)
+            found = (
+                inputs[0] if operation(node) in MOVED else graph.computed(node, inputs)
+            )
         return self._values.setdefault(key, np.asarray(found, np.float64))
 
     def _came_from(self, node: Node, i: int, places: Places) -> Places:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.judging.rounding.errors import At, Error, Table, terms
+from gradwatch.harness.judging.rounding.errors import At, Error, Table, operation, terms
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
@@ -225,7 +225,7 @@ def _reduction(parts: Parts, node: Node, box: Box) -> Node:
     new = source.ndim - node.ndim
     kept = [i for i in kept if i >= new] if aligned else kept  # those are of length 1
     inside = {i: box[i - new if aligned else j] for j, i in enumerate(kept)}
-    if _is(node, "sum", "sum_to"):
+    if operation(node) in ("sum", "sum_to"):
         inside |= {i: parts.terms(source.shape[i]) for i in axes}
     held = parts.part(source, tuple(inside.get(i) for i in range(source.ndim)))
     if "shape" in attributes:
@@ -243,10 +243,6 @@ def _matmul(parts: Parts, node: Node, box: Box) -> Node:
     )
     inputs = tuple(parts.part(s, i) for s, i in zip((a, b), inside, strict=True))
     return parts.summed(node, box, inputs, node.attributes)
-
-
-def _is(node: Node, *names: str) -> bool:
-    return node.primitive is not None and node.primitive.name in names
 
 
 def _gather(parts: Parts, node: Node, box: Box) -> Node:

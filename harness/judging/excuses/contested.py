@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.rounding.errors import operation
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL
 from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
@@ -42,7 +43,7 @@ ALIKE = 4
 
 def is_choice(node: Node) -> bool:
     """Whether a node is the weight of a choice."""
-    return node.primitive is not None and node.primitive.name in SELECTIONS
+    return operation(node) in SELECTIONS
 
 
 def behind(choices: Sequence[Node]) -> list[Node]:
@@ -55,8 +56,7 @@ def gap(node: Node, *inputs: Array) -> Array:
 
     Of a maximum along an axis, how far each element is from the one that is chosen.
     """
-    assert node.primitive is not None
-    if node.primitive.name != "pick":
+    if operation(node) != "pick":
         return inputs[0] - inputs[1] if len(inputs) == 2 else inputs[0]
     axis = node.attributes["axis"]
     if not inputs[0].size:
@@ -90,8 +90,7 @@ def chances(node: Node, moved: Array) -> Array:
     apart = _apart(node)
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
     share: Array = np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5)
-    assert node.primitive is not None
-    if node.primitive.name != "pick":
+    if operation(node) != "pick":
         return share
     others = np.where(node.value == 0, share, 0.0)
     largest: Array = np.max(others, axis=node.attributes["axis"], keepdims=True)
@@ -105,11 +104,10 @@ def _apart(node: Node) -> Array:
 
 def turned(node: Node, open_: Mask, rng: np.random.Generator, *, together: bool) -> Any:
     """By what the weights of a draw differ from the reference's; 0 for no choice."""
-    assert node.primitive is not None
     if not open_.any():
         return 0.0
-    if node.primitive.name != "pick":
-        jump = 2.0 if node.primitive.name == "sign" else 1.0
+    if operation(node) != "pick":
+        jump = 2.0 if operation(node) == "sign" else 1.0
         return TURNS * jump * np.where(open_, _signs(open_.shape, rng, together), 0.0)
     axis = node.attributes["axis"]
     drawn = np.where(open_, rng.random(open_.shape), -1.0)

@@ -42,6 +42,7 @@ from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
+    operation,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import UNIT
@@ -76,7 +77,7 @@ def _shift_lost(at: At) -> Error:
     """sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m."""
     power = at.node.inputs[0]
     shifted = power.inputs[0] if power.inputs else power
-    if not _is(power, "exp") or not _is(shifted, "subtract"):
+    if operation(power) != "exp" or operation(shifted) != "subtract":
         return np.zeros(())
     shift = np.abs(shifted.inputs[1].value).astype(np.float64)
     most = np.max(
@@ -84,10 +85,6 @@ def _shift_lost(at: At) -> Error:
     )
     extra = at.v * np.expm1(2 * at.roundoff * most.reshape(at.node.shape)) / at.u
     return np.where(np.isfinite(extra), extra, 0.0)
-
-
-def _is(node: Node, name: str) -> bool:
-    return node.primitive is not None and node.primitive.name == name
 
 
 def _losses(rows: Array, sums: Precision) -> Error:
@@ -183,9 +180,13 @@ def _log1p(at: At) -> Error:
 def _saturated(at: At) -> Error:
     """e / (1 + e) as 1 - 1 / (1 + e), e an exponential: two roundings of 1."""
     error, found = ERROR["multiply"](at), _factors(at.node, DEEP)
-    added = [s for n in found if _is(n, "add") for s in map(unmoved, n.inputs)]
+    added = [s for n in found if operation(n) == "add" for s in map(unmoved, n.inputs)]
     for e in found:
-        if _is(e, "exp") and any(e is s for s in added) and e.shape == at.node.shape:
+        if (
+            operation(e) == "exp"
+            and any(e is s for s in added)
+            and e.shape == at.node.shape
+        ):
             size = e.value.astype(np.float64)
             lost = 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
             error = error + np.where(np.isfinite(lost), lost, 0.0) / at.u
@@ -195,7 +196,7 @@ def _saturated(at: At) -> Error:
 def _factors(node: Node, depth: int) -> list[Node]:
     """What a product is made of, divisors included, so many products down."""
     node = unmoved(node)
-    if depth and node.primitive is not None and node.primitive.name in _PRODUCTS:
+    if depth and operation(node) in _PRODUCTS:
         return [n for s in node.inputs for n in _factors(s, depth - 1)]
     return [node]
 

@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks, cancels, magnitudes
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.judging.rounding.errors import Errors, copied, largest, terms
+from gradwatch.harness.judging.rounding.errors import (
+    Errors,
+    computed,
+    copied,
+    largest,
+    operation,
+    terms,
+)
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -116,9 +123,8 @@ def _is_tame(
         return False
     if peaks is not None and peaks.overflow(node).any():
         return False
-    assert node.primitive is not None
     size, top = errors.sizes[node], errors.arithmetic.step.largest
-    if not size.size or ERROR[node.primitive.name] is copied:
+    if not size.size or ERROR[operation(node)] is copied:
         return True
     most, peak = largest(size), errors.peaks.get(node)
     peak = largest(errors.errors[node]) if peak is None else peak
@@ -143,9 +149,8 @@ class _View:
         found: Mapping[Node, Array],
         peaks: Peaks | None,
     ) -> None:
-        assert node.primitive is not None
         self.node, self.errors, self.peaks = node, errors, peaks
-        self.name = node.primitive.name
+        self.name = operation(node)
         self.moves = ERROR[self.name] is copied
         self.given = [found.get(source, source.value) for source in node.inputs]
         if not self.moves and self.name not in _SIGNLESS:
@@ -156,12 +161,10 @@ class _View:
 
     def computed(self, *arrays: Array) -> Array:
         """What the primitive makes of some arrays; nan where it refuses them."""
-        assert self.node.primitive is not None
         try:
-            found = self.node.primitive.compute(*arrays, **self.node.attributes)
+            return computed(self.node, *arrays)
         except np.linalg.LinAlgError:  # a matrix that is not finite
             return np.full(self.node.shape, np.nan)
-        return np.asarray(found)
 
     def is_other(self, i: int) -> Mask:
         """Where an input is infinite or nan, or is not what the reference has."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import Precision
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.judging.rounding.errors import copied
+from gradwatch.harness.judging.rounding.errors import computed, copied, operation
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -84,7 +84,7 @@ def peaks(order: Iterable[Node], step: Precision) -> Peaks:
             above[node], below[node] = _peak(node, above, below)
             if _multiplies(node) and products.issuperset(node.inputs):
                 products.add(node)
-                if node.primitive is not None and node.primitive.name == "matmul":
+                if operation(node) == "matmul":
                     large = [above[source] for source in node.inputs]
                     small = [_present(source, below[source]) for source in node.inputs]
                     above[node] = np.maximum(above[node], _contracted(*large))
@@ -108,15 +108,14 @@ def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
     """
     sizes: dict[Node, Array] = {}
     for node in order:
-        name = node.primitive.name if node.primitive else ""
+        name = operation(node)
         terms = [sizes[source] for source in node.inputs]
         if name in _ADDED:
             sizes[node] = np.abs(_added(node, terms))
         elif name == "divide":  # the divisor's terms are not its own
             sizes[node] = np.abs(terms[0] / node.inputs[1].value)
-        elif node.primitive is not None and _multiplies(node):
-            total = node.primitive.compute(*terms, **node.attributes)
-            sizes[node] = np.abs(np.asarray(total))
+        elif name and _multiplies(node):
+            sizes[node] = np.abs(computed(node, *terms))
         else:
             sizes[node] = np.abs(node.value)
     return sizes
@@ -124,19 +123,16 @@ def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
 
 def _added(node: Node, terms: Sequence[Array]) -> Array:
     """The sum of all terms, also of those that the node subtracts."""
-    assert node.primitive is not None
     terms = [term.astype(np.longdouble) for term in terms]
-    if node.primitive.name == "subtract":
+    if operation(node) == "subtract":
         return np.asarray(terms[0] + terms[1])
-    return np.asarray(node.primitive.compute(*terms, **node.attributes))
+    return computed(node, *terms)
 
 
 def _multiplies(node: Node) -> bool:
     """Whether a node is an input, or a product or a move of its inputs."""
-    if node.primitive is None:
-        return True
-    name = node.primitive.name
-    return name in ("multiply", "matmul", "negative") or ERROR[name] is copied
+    name = operation(node)
+    return name in ("", "multiply", "matmul", "negative") or ERROR[name] is copied
 
 
 def _contracted(a: Exponents, b: Exponents) -> Exponents:
@@ -158,7 +154,7 @@ def _peak(
     below: dict[Node, Exponents],
 ) -> tuple[Exponents, Exponents]:
     """Peaks of a node and of its reciprocal."""
-    name = node.primitive.name if node.primitive else ""
+    name = operation(node)
     up, down = ([of[source] for source in node.inputs] for of in (above, below))
     if name == "multiply":
         return up[0] + up[1], down[0] + down[1]

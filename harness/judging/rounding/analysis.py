@@ -32,9 +32,11 @@ from gradwatch.harness.judging.rounding.errors import (
     Error,
     Errors,
     Table,
+    computed,
     copied,
     everywhere,
     largest,
+    operation,
     zeros,
 )
 from gradwatch.impls.graph import Node
@@ -67,7 +69,7 @@ def shifts(order: Sequence[Node]) -> frozenset[Node]:
     and is divided out or added back; hypot divides by its larger operand and multiplies
     by it. Every other constant has the error of what it was computed from.
     """
-    constants = [n for n in order if _name(n) == "stop_gradient"]
+    constants = [n for n in order if operation(n) == "stop_gradient"]
     if not constants:
         return frozenset()
     users = defaultdict[Node, list[Node]](list)
@@ -79,15 +81,15 @@ def shifts(order: Sequence[Node]) -> frozenset[Node]:
 
 def _is_shift(node: Node, users: Mapping[Node, Sequence[Node]]) -> bool:
     source = unmoved(node.inputs[0])
-    if _name(source) not in ("max", "maximum"):
+    if operation(source) not in ("max", "maximum"):
         return False
-    homogeneous = _name(source) == "maximum"
+    homogeneous = operation(source) == "maximum"
     return all(
-        _name(user) in ("add", "compare", "logical")
-        or (homogeneous and _name(user) in ("multiply", "divide"))
+        operation(user) in ("add", "compare", "logical")
+        or (homogeneous and operation(user) in ("multiply", "divide"))
         or (
-            _name(user) == "subtract"
-            and any(_name(after) == "exp" for after in _uses(user, users))
+            operation(user) == "subtract"
+            and any(operation(after) == "exp" for after in _uses(user, users))
         )
         for user in _uses(node, users)
     )
@@ -96,7 +98,7 @@ def _is_shift(node: Node, users: Mapping[Node, Sequence[Node]]) -> bool:
 def _uses(node: Node, users: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
     """Nodes that compute with a node, or with a copy of it."""
     for user in users[node]:
-        if _name(user) == "where" or ERROR[_name(user)] is copied:
+        if operation(user) == "where" or ERROR[operation(user)] is copied:
             yield from _uses(user, users)
         else:
             yield user
@@ -122,17 +124,13 @@ def _difference(at: At) -> Error:
 def _is_mean(node: Node, source: Node) -> bool:
     """Whether a node is a sum over a source, times a scalar; or that of one element."""
     source, scaled = unmoved(source), False
-    while _name(node := unmoved(node)) in ("multiply", "divide"):
+    while operation(node := unmoved(node)) in ("multiply", "divide"):
         if node is source or node.inputs[1].size != 1:
             return scaled and node is source
         node, scaled = node.inputs[0], True
-    if _name(node) in ("sum", "sum_to"):
+    if operation(node) in ("sum", "sum_to"):
         return unmoved(node.inputs[0]) is source
     return scaled and node is source
-
-
-def _name(node: Node) -> str:
-    return node.primitive.name if node.primitive else ""
 
 
 def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | None]:
@@ -157,8 +155,7 @@ def _own_error(node: Node, errors: Errors) -> Error | None:
 def _size(node: Node, sizes: dict[Node, Error]) -> Error:
     """Magnitudes in float64; elements that only move bring theirs along."""
     if node.primitive is not None and ERROR[node.primitive.name] is copied:
-        sources = (sizes[source] for source in node.inputs)
-        return np.asarray(node.primitive.compute(*sources, **node.attributes))
+        return computed(node, *(sizes[source] for source in node.inputs))
     size = node.value.astype(np.float64)
     return np.abs(size, out=size)
 

@@ -29,6 +29,17 @@ smallest = functools.partial(np.minimum.reduce, axis=None)
 largest = functools.partial(np.maximum.reduce, axis=None)
 
 
+def operation(node: Node) -> str:
+    """Name of the primitive that computes a node; "" of a leaf."""
+    return node.primitive.name if node.primitive else ""
+
+
+def computed(node: Node, *arrays: Array) -> Array:
+    """What the primitive of a node makes of other arrays."""
+    assert node.primitive is not None
+    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
+
+
 def zeros(size: Error) -> Error:
     """Zeros in the layout of an array: the order in which a sum adds depends on it."""
     made = np.empty_like(size)
@@ -162,5 +173,4 @@ _TERMS: dict[str, Callable[[Node], int]] = {
 
 def copied(at: At) -> Error:
     """Elements that only move, or are copied, bring their E along."""
-    assert at.node.primitive is not None
-    return np.asarray(at.node.primitive.compute(*at.e, **at.node.attributes))
+    return computed(at.node, *at.e)

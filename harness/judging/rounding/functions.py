@@ -8,13 +8,14 @@ a power may have its minimum, or a pole, at 0 between the ends (`_pow`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.rounding.errors import At, Error, Table
+from gradwatch.harness.judging.rounding.errors import At, Error, Table, computed
 
 # Of the wide type's own roundoff, so that a + h is never rounded back to a.
 _VISIBLE = 4.0
@@ -49,8 +50,7 @@ def _rounded(at: At) -> Error:
 
 
 def _monotone(at: At) -> Error:
-    assert at.node.primitive is not None
-    return _ends(at, at.node.primitive.compute) + _rounded(at)
+    return _ends(at, functools.partial(computed, at.node)) + _rounded(at)
 
 
 def _tan(at: At) -> Error:
@@ -62,19 +62,15 @@ def _tan(at: At) -> Error:
 
 def _step(at: At) -> Error:
     """Whole numbers are exact unless a jump lies within reach."""
-    assert at.node.primitive is not None
-    compute, how = at.node.primitive.compute, at.node.attributes["how"]
-    return _ends(at, lambda x: compute(x, how))
+    return _ends(at, functools.partial(computed, at.node))
 
 
 def _corners(at: At) -> tuple[Any, Any, list[Any]]:
     """Values and uncertainties of two inputs, and the results at the four corners."""
-    assert at.node.primitive is not None
     a, b = (source.value for source in at.node.inputs)
     da, db = _uncertainty(at, 0), _uncertainty(at, 1)
-    compute = at.node.primitive.compute
     signs = itertools.product((-1, 1), repeat=2)
-    return da, db, [compute(a + s * da, b + t * db) for s, t in signs]
+    return da, db, [computed(at.node, a + s * da, b + t * db) for s, t in signs]
 
 
 def _pow(at: At) -> Error:

@@ -14,6 +14,7 @@ from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
+    computed,
     terms,
     terms_of_scatter,
 )
@@ -32,27 +33,21 @@ def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _reduction(at: At) -> Error:
     """One rounding of each term's magnitude."""
-    node = at.node
-    assert node.primitive is not None
-    add_up = node.primitive.compute
-    if terms(node) == 1:
-        return np.asarray(add_up(at.e[0], **node.attributes))
+    if terms(at.node) == 1:
+        return computed(at.node, at.e[0])
     if at.sums == 1:
-        return np.asarray(add_up(at.e[0] + at.a, **node.attributes))
+        return computed(at.node, at.e[0] + at.a)
     # Added up in a wider type: one rounding of what comes out.
-    inside = np.asarray(add_up(at.e[0] + at.sums * at.a, **node.attributes))
-    return inside + at.v
+    return computed(at.node, at.e[0] + at.sums * at.a) + at.v
 
 
 def _scattered(at: At) -> Error:
     """A copy where at most one value lands, a reduction where several do."""
-    node = at.node
-    assert node.primitive is not None
-    moved = np.asarray(node.primitive.compute(at.e[0], **node.attributes))
+    node, moved = at.node, computed(at.node, at.e[0])
     several = (terms_of_scatter(node) > 1).reshape(node.shape)
     if not several.any():
         return moved
-    added = moved + at.sums * node.primitive.compute(at.a, **node.attributes)
+    added = moved + at.sums * computed(node, at.a)
     if at.sums != 1:
         added = added + at.v
     return np.where(several, added, moved)
