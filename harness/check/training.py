@@ -246,7 +246,7 @@ class Stage:
             "forgets": self.is_first or self._of("forgets", (True, False)),
             "device": trial.device,
             "dtype": torch.float64 if self.in_float64 else None,
-            "told": own if self.in_float64 else None,
+            "narrow": own if self.in_float64 else None,
             "drawn": own,
             "seed": int(rng.integers(1 << 31)),
             "optimizer": optimizer,

@@ -169,8 +169,8 @@ class Training:
 
     def _copies(self, tensors: Iterable[Tensor | None]) -> Tensors:
         """Copies that later steps do not reach, in the precision of the caller's."""
-        told = self.asked["told"]
-        return [None if t is None else cast(t, told) for t in tensors]
+        narrow = self.asked["narrow"]
+        return [None if t is None else cast(t, narrow) for t in tensors]
 
     def _backward(self, ys: Sequence[Tensor]) -> Tensors:
         """Let a loss flow back through outputs; what flows into each."""
@@ -210,7 +210,7 @@ def cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     return held.to(dtype.to_complex() if held.is_complex() else dtype)
 
 
-def told(tensor: Tensor) -> tuple[str, list[int], bytes]:
+def described(tensor: Tensor) -> tuple[str, list[int], bytes]:
     """A tensor as its type, its shape and its bytes."""
     held = tensor.detach().cpu().resolve_conj().resolve_neg()
     flat = torch.empty(held.numel(), dtype=held.dtype)  # one element has any stride
@@ -234,7 +234,8 @@ def main() -> None:
             else:
                 record = getattr(training, what)(*given).items()
                 found = {
-                    n: [None if t is None else told(t) for t in ts] for n, ts in record
+                    n: [None if t is None else described(t) for t in ts]
+                    for n, ts in record
                 }
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             raised = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]

@@ -180,7 +180,7 @@ def _sent(value: Any) -> Any:
     """A tensor as its type, its shape and its bytes."""
     if not isinstance(value, Tensor):
         raise TypeError(f"returned {type(value).__name__}, no tensor")
-    return loop.told(value)
+    return loop.described(value)
 
 
 def _received(kind: type, sent: Any) -> Any:
