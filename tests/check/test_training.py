@@ -8,7 +8,7 @@ from gradwatch.harness.check.session import Session
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-STEPS = 400
+STEPS = 240
 linear = nn.functional.linear
 
 
@@ -100,7 +100,7 @@ class Normed(nn.Module):
 
 def test_who_lacks_the_other_mode_is_told_and_who_has_it_wrong_fails():
     reports = [
-        trained(Normed(), Normed(*how), steps=160)
+        trained(Normed(), Normed(*how), steps=54)
         for how in ((), (False,), (True, True))
     ]
     assert [report.passes for report in reports] == [True, True, False]
