@@ -50,8 +50,13 @@ def without_delta(scores: Tensor, axis: int) -> Tensor:
 
 
 KNOWN: dict[str, Any] = {
-    "torch": torch, "F": functional, "softmax": torch.softmax, "bent": bent,
-    "held": Tensor.detach, "slope": slope, "without_delta": without_delta,
+    "torch": torch,
+    "F": functional,
+    "softmax": torch.softmax,
+    "bent": bent,
+    "held": Tensor.detach,
+    "slope": slope,
+    "without_delta": without_delta,
 }
 
 
