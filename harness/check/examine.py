@@ -373,7 +373,7 @@ class Bench:
         judged = self._uncertain(right, arrays, right.judge(arrays, dtypes))
         if self.diagnoses is None or self.trial.edge:
             return judged
-        named = self.diagnoses.told_of(right.known, arrays, judged, dtype)
+        named = self.diagnoses.told_of(right, arrays, judged, dtype)
         return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
 
     def _uncertain(

@@ -82,7 +82,7 @@ def judge(
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
     question = Question.of(problem, compute)
     judged = question.judge(got, dtypes)
-    return Judgements(Diagnoses().told_of(question.known, got, judged))
+    return Judgements(Diagnoses().told_of(question, got, judged))
 
 
 def assert_agrees(

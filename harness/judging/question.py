@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gradwatch.harness.judging.acceptance.large import Looked, is_large, looked_at
-from gradwatch.harness.judging.acceptance.parts import Parts, deep_calls
+from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
 from gradwatch.harness.judging.reference import (
@@ -130,6 +130,18 @@ class Question:
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 
+    def part(self, boxes: Mapping[str, Box]) -> Reference:
+        """The right tensors at some places of each axis."""
+        wide = wider(PRECISIONS[self.dtype])
+
+        def build() -> dict[str, graph.Node]:
+            nodes, parts = self.build(wide), Parts()
+            (graph.recorded() or graph.Record()).names += nodes
+            with deep_calls():
+                return {n: parts.part(nodes[n], box) for n, box in boxes.items()}
+
+        return reference_of_graph(build, self.dtype, self.compute)
+
     def _in_part(
         self, got: Mapping[str, Array], looked: Looked
     ) -> dict[str, Judgement]:
@@ -138,15 +150,9 @@ class Question:
         All tensors have one graph: what several of them need is computed once.
         """
         seed = int(np.random.default_rng().integers(1 << 31))
-        rng, wide = np.random.default_rng(seed), wider(PRECISIONS[self.dtype])
+        rng = np.random.default_rng(seed)
         boxes = {n: _box(a.shape, looked.far[n], rng) for n, a in got.items()}
-
-        def build() -> dict[str, graph.Node]:
-            nodes, parts = self.build(wide), Parts()
-            return {n: parts.part(nodes[n], box) for n, box in boxes.items()}
-
-        with deep_calls():
-            right = reference_of_graph(build, self.dtype, self.compute)
+        right = self.part(boxes)
         right.longest, right.limit = looked.longest, limit_for(looked.longest)
         some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
         alike = dict.fromkeys(got, self.dtype)

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -314,12 +314,15 @@ class Record:
         inputs: The nodes that they were differentiated by.
         rules: By which node's rule, and for which of its inputs, a part was made.
         places: Lines of the user's code, by the node that they returned.
+        parts: Of which node another one has some elements; `names` of all tensors.
     """
 
-    outputs: list[tuple[Node, Node]]
-    inputs: list[Node]
-    rules: list[tuple[Node, Node, Sequence[Node | None]]]
-    places: dict[Node, Any]
+    outputs: list[tuple[Node, Node]] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    rules: list[tuple[Node, Node, Sequence[Node | None]]] = field(default_factory=list)
+    places: dict[Node, Any] = field(default_factory=dict)
+    parts: dict[Node, Node] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
 
 
 _RECORD: ContextVar[Record | None] = ContextVar("record", default=None)
@@ -329,7 +332,7 @@ recorded = _RECORD.get
 @contextlib.contextmanager
 def recording() -> Iterator[Record]:
     """Note who makes the nodes of gradients that are built inside."""
-    record = Record([], [], [], {})
+    record = Record()
     token = _RECORD.set(record)
     try:
         yield record
@@ -428,7 +431,7 @@ def gradient(
     reached: dict[Node, Node] = {}
     taken: dict[Node, Node | None] = {}  # where a branch is taken; None: everywhere
     stored: dict[Node, Node] = {}
-    record = recorded() or Record([], [], [], {})
+    record = recorded() or Record()
     record.inputs += inputs
     for output, cotangent in zip(outputs, cotangents, strict=True):
         dy = _cotangent(output, cotangent)

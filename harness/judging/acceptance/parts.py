@@ -27,7 +27,7 @@ from gradwatch.harness.judging.rounding.errors import At, Error, Table, operatio
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
-from gradwatch.impls.graph.engine import axes_of
+from gradwatch.impls.graph.engine import axes_of, recorded
 from gradwatch.impls.graph.moves import gather, reshape, scatter_add
 
 Places = NDArray[np.intp]
@@ -72,7 +72,9 @@ class Parts:
         box = tuple(None if p is None or p.size == n else p for p, n in lengths)
         key = node, tuple(None if p is None else p.tobytes() for p in box)
         if key not in self._known:
-            self._known[key] = self._made(node, box)
+            made = self._known[key] = self._made(node, box)
+            if (record := recorded()) and made is not node:
+                record.parts[made] = node
         return self._known[key]
 
     def _made(self, node: Node, box: Box) -> Node:

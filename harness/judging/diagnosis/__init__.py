@@ -15,14 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.judging.acceptance.parts import Box
 from gradwatch.harness.judging.diagnosis.search import Case, Finding, search
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
+from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 
 #: Seconds of the processor, so that a busy machine finds the same: of a call, in all.
 EACH, REPORT = 2.0, 10.0
+FEW = 8  # elements that are looked at of a large vector
 WRONG = ("disagree", "nonfinite")
 
 
@@ -54,7 +57,7 @@ class Diagnoses:
 
     def sentences(
         self,
-        right: Reference,
+        right: Reference | Question,
         got: Mapping[str, Array | None],
         verdicts: Iterable[Any],
         key: Any = None,
@@ -63,22 +66,49 @@ class Diagnoses:
         asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
-        started = time.thread_time()
+        started, seen = time.thread_time(), "elements agree"
+        if isinstance(right, Question):
+            right, got, seen = _at_size(right, got, asked)
         _, found = explanations(right, got, asked, min(EACH, self.left))
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
-        return {name: ones[0].sentence for name, ones in found.items() if ones}
+        said = {name: ones[0].sentence for name, ones in found.items() if ones}
+        return {name: s.replace("elements agree", seen) for name, s in said.items()}
 
     def told_of(
         self,
-        right: Reference | None,
+        asked: Question,
         got: Mapping[str, Array | None],
         judged: Sequence[Judgement],
         key: Any = None,
     ) -> tuple[Judgement, ...]:
         """The judgements, with the sentences."""
-        said = self.sentences(right, got, judged, key) if right else {}
+        said = self.sentences(asked, got, judged, key)
         return tuple(
             j.changed(diagnosis=said[j.tensor]) if j.tensor in said else j
             for j in judged
         )
+
+
+def _at_size(
+    question: Question, got: Mapping[str, Array | None], wrong: Sequence[Judgement]
+) -> tuple[Reference, Mapping[str, Array | None], str]:
+    """The right tensors and those that came back; of large ones, some elements."""
+    right = question.known
+    if right and sum(node.size for node in right.order("first")) <= FULL:
+        return right, got, "elements agree"
+    arrays = {j.tensor: np.asarray(got[j.tensor]) for j in wrong}
+    boxes = {j.tensor: _box(arrays[j.tensor].shape, j.worst_index) for j in wrong}
+    some = {n: arrays[n][np.ix_(*box)] for n, box in boxes.items()}
+    return question.part(boxes), some, "elements looked at agree"
+
+
+def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:
+    """Places of each axis: of the worst element, and all of the last or some of one."""
+    if not shape:
+        return ()
+    box = [np.array([i]) for i in worst or [0] * len(shape)]
+    if len(shape) > 1 and shape[-1] < FEW:
+        box[-2] = np.unique([0, *box[-2]])
+    few = shape[-1] if len(shape) > 1 else FEW
+    return (*box[:-1], np.unique(np.linspace(0, shape[-1] - 1, few, dtype=int)))

@@ -377,7 +377,7 @@ def otherwise(sweep: Sweep) -> Iterator[Edit]:
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Edits of saved values wherever they are used, and of what they are made of."""
-    leaves = [n for n in sweep.inputs.values() if n in sweep.values]
+    leaves = [*sweep.inputs.values()]
     for rank, text, form in _roundings(digits):
         made = {n: by(form, n) for n in leaves if n.dtype.kind == "f"}
         if leaves and rank < 7:

@@ -132,8 +132,9 @@ class Case:
             for n, value in self.right.items()
             if n in self.wrong
         }
-        self.lengths = {n for node in sweep.order for n in (*node.shape, node.size)}
-        summed = (n for n in sweep.order if n.inputs and n.size)
+        nodes = {*sweep.order, *sweep.parts.values()}
+        self.lengths = {n for node in nodes for n in (*node.shape, node.size)}
+        summed = (n for n in nodes if n.inputs and n.size)
         self.lengths |= {n.inputs[0].size // n.size for n in summed}
 
     @property
@@ -396,11 +397,12 @@ def _common(case: Case, name: str) -> str:
         if precision.digits < case.digits and 2e-4 <= reach <= 1:
             said = f"the errors of {name} are as large as roundings of {narrow}"
             return f"{said}: perhaps something is computed or kept in it"
-    share = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong"
+    seen = "looked at " if case.sweep.parts else ""
+    share = f"{int(bad.sum())} of {bad.size} elements {seen}of {name} are wrong"
     named = {n: node.value for node, n in case.words.names.items()}
     alike = {n: a for n, a in named.items() if a.shape == bad.shape and n != name}
     alike = {n: a for n, a in alike.items() if a.dtype.kind == "f"}
-    if where := region_of(bad)[1] or split(bad.ravel(), alike):
+    if where := (not seen and region_of(bad)[1]) or split(bad.ravel(), alike):
         return f"{share}: {where}"
     alike["the right gradient"] = case.right[name]
     for other, array in alike.items() if bad.size >= MANY else ():

@@ -33,6 +33,8 @@ class Sweep:
         tensors: Nodes of what came back by name; `ends` the other way round.
         inputs: Leaves by name.
         outputs, cotangents: Nodes.
+        parts: Of which node each of these has some elements, if not all.
+        names: Of inputs, cotangents and ends, whole.
         known: The nodes that have names.
         order: All nodes, each after its inputs; `place` says where each stands.
         forward: Nodes that the outputs need.
@@ -52,16 +54,28 @@ class Sweep:
         self.ends = {node: name for name, node in self.tensors.items()}
         self.second = any(map(is_second, nodes))
         leaves = record.inputs[-len(nodes) :] if self.second else record.inputs
-        names = (n.partition("d")[2] for n in nodes)
+        names = (n.partition("d")[2] for n in record.names or nodes)
         self.inputs = dict(zip(names, leaves, strict=False))
         # Sets by insertion: `in` of a tuple would compare nodes, which builds nodes.
         given = dict.fromkeys(leaves)  # of a second order the first one's cotangents
         pairs = [(y, dy) for y, dy in record.outputs if dy not in given]
-        self.outputs, self.cotangents = map(dict.fromkeys, zip(*pairs, strict=True))
-        self.order = graph.topological_order([*self.outputs, *self.tensors.values()])
+        outputs, cotangents = map(dict.fromkeys, zip(*pairs, strict=True))
+        self.names = {node: name for name, node in self.inputs.items()} | self.ends
+        for i, dy in enumerate(cotangents):
+            name = "v" if self.second else "dy"
+            self.names[dy] = f"{name}{i}" if len(cotangents) > 1 else name
+        self.parts, ends = record.parts, [*self.tensors.values()]
+        self.order = graph.topological_order([*(() if self.parts else outputs), *ends])
+        whole = {n: self.parts.get(n, n) for n in self.order}
+        forward = {*graph.topological_order(outputs)}
+        self.forward = forward | {n for n, w in whole.items() if w in forward}
+        self.inputs = {self.names[w]: n for n, w in whole.items() if w in given}
+        self.outputs, self.cotangents = (
+            dict.fromkeys(n for n, w in whole.items() if w in nodes)
+            for nodes in (outputs, cotangents)
+        )
         self.place = {n: i for i, n in enumerate(self.order)}
         self.known = {*self.inputs.values(), *self.outputs}
-        self.forward = {*graph.topological_order(self.outputs)}
         self.flows = {*self.cotangents, *self.ends}
         for node in self.order:
             if not self.flows.isdisjoint(node.inputs):
@@ -82,7 +96,7 @@ class Sweep:
         """All values at other numbers near by, and with other cotangents."""
         rng, new = np.random.default_rng(seed), dict[Node, Array]()
         for leaf in (*self.inputs.values(), *self.cotangents):
-            if leaf in self.values and leaf.value.dtype.kind == "f":
+            if leaf.value.dtype.kind == "f":
                 noise = rng.standard_normal(leaf.shape)
                 other = noise if leaf in self.flows else leaf.value * (1 + 0.1 * noise)
                 new[leaf] = other.astype(leaf.dtype)

@@ -24,10 +24,7 @@ class Words:
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        self.names = {node: name for name, node in sweep.inputs.items()} | sweep.ends
-        for i, dy in enumerate(sweep.cotangents):
-            name = "v" if sweep.second else "dy"
-            self.names[dy] = f"{name}{i}" if len(sweep.cotangents) > 1 else name
+        self.names = sweep.names
         self.made: dict[Node, tuple[Node, int | None]] = {}
         for rule, dy, parts in sweep.record.rules:
             for i, part in enumerate(parts):
@@ -40,13 +37,14 @@ class Words:
         stack = [part]
         while stack:
             node = stack.pop()
-            if node is not dy and node not in self.made and node in self.sweep.flows:
+            new = node not in self.made and node not in self.sweep.forward
+            if new and node is not dy:
                 self.made[node] = (rule, None)
                 stack += node.inputs
 
     def say(self, edit: Edit) -> str:
         """What an edit does, and the user's line that it is about."""
-        first, *others = edit.about
+        first, *others = (self.sweep.parts.get(node, node) for node in edit.about)
         quoted = [self.quoted(n) for n in others]
         made, _ = self.made.get(first, (first, None))
         rule = f"the backward of {self.quoted(made)}"
