@@ -209,12 +209,13 @@ class Case:
             rank += not all(fit[n] for n in self.wrong)
             rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
         size = sum(self.got[n].size for n in explained)
-        if edit.plain and rank >= FAR - 1 and size * self.digits < BITS:
+        bits = size * min(self.digits, SHARP)
+        if edit.plain and rank >= FAR - 1 and bits < BITS:
             return  # a factor without a name fits a single number
         words = self.words.say(edit) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
-                one = Finding(rank, words, predict, size, size * self.digits)
+                one = Finding(rank, words, predict, size, bits)
                 self.found[name].append(one)
 
 
