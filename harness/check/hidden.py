@@ -62,16 +62,16 @@ class Growth:
         graph.forward(order)
         draws = Draws(running_errors(order, narrowest, right.limit), order)
         once = Draw(1 / (UNIT * right.limit))
-        pairs = draws.pair(np.random.default_rng(0), {*order}, once)
         self.least = narrowest.roundoff
-        self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
+        with np.errstate(all="ignore"):
+            pairs = draws.pair(np.random.default_rng(0), {*order}, once)
+            self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
 
     def _share(self, node: Node, moved: tuple[Any, Any] | None) -> float:
         """How far rounding has moved a node, over its norm; at least one rounding."""
         if moved is None or not moved[0].any():
             return self.least
-        with np.errstate(all="ignore"):
-            share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
+        share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
         return max(float(share), self.least) if share < np.inf else 1.0
 
     def explain(self, tensor: str) -> str:

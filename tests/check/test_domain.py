@@ -347,6 +347,17 @@ def test_a_mean_of_zero_beside_a_variance_counts_as_judged():
     assert failed.judgement.tensor == "second.running_mean"
 
 
+def test_a_row_whose_mask_overflow_decides_says_nothing_and_the_others_do():
+    def masked(x):
+        y = x.exp() - x.exp().flip(-1)  # infinity less infinity, in the first row
+        return torch.where((y > 5).any(-1, keepdim=True), x.sin(), 0.0)
+
+    rows = torch.tensor([[89.5, 1.0, 2.0, 89.2], [1.0, 2.0, 3.0, 4.0], [1.0] * 4])
+    assert check(masked, None, [rows], quick=True).passes
+    wrong = lambda x: masked(x) + (x[1:2] * 1e-3).sum()  # noqa: E731  # planted
+    assert check(masked, wrong, [rows], quick=True).failures
+
+
 def test_the_step_is_the_one_that_cancels_and_not_one_beside_it():
     def lost(x, w):
         near = (x + 1e6) - 1e6

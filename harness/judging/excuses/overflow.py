@@ -250,6 +250,9 @@ def _plain(at: _View) -> Array:
         return at.computed(*at.given)
     known = (g.astype(s.dtype) for g, s in zip(at.given, at.node.inputs, strict=True))
     unknown = np.logical_or.reduce(np.broadcast_arrays(*map(np.isnan, at.given)))
+    if unknown.shape != at.node.shape:  # of several one is enough
+        how = at.node.attributes
+        unknown = unknown.any(axis=how["axis"], keepdims=how["keepdims"])
     return np.where(unknown, np.nan, at.computed(*known))
 
 
