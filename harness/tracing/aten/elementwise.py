@@ -21,10 +21,14 @@ def _engine(name: str) -> Rule:
 
 
 def _special(name: str, **attributes: Any) -> Rule:
-    def rule(x: Node) -> Node:
-        from gradwatch.harness.tracing.rules import special  # which needs mpmath
+    """A function of `rules.special`, which needs mpmath; an order n comes before x."""
 
-        return getattr(special, name)(x, **attributes)
+    def rule(*given: Any) -> Node:
+        from gradwatch.harness.tracing.rules import special
+
+        *order, x = given
+        named = attributes | dict(zip("n", order, strict=False))
+        return getattr(special, name.partition(".")[2])(x, **named)
 
     return rule
 
@@ -186,17 +190,17 @@ ON_FLOATS: dict[str, Rule] = {
     "_fake_quantize_learnable_per_tensor_affine": _learnt,
     "_fake_quantize_learnable_per_channel_affine": _by_channel(_learnt),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantised_if,
-    "digamma": _special("polygamma", n=0),
-    "polygamma": lambda n, x: _special("polygamma", n=n)(x),
-    "lgamma": _special("lgamma"),
-    "erfinv": _special("erfinv"),
-    "special_ndtri": _special("ndtri"),
-    "special_erfcx": _special("erfcx"),
-    "special_log_ndtr": _special("log_ndtr"),
-    "i0": _special("bessel_i", n=0),
-    "special_i1": _special("bessel_i", n=1),
-    "special_i0e": _special("bessel_ie", n=0),
-    "special_i1e": _special("bessel_ie", n=1),
+    "digamma": _special("special.polygamma", n=0),
+    "polygamma": _special("special.polygamma"),
+    "lgamma": _special("special.lgamma"),
+    "erfinv": _special("special.erfinv"),
+    "special_ndtri": _special("special.ndtri"),
+    "special_erfcx": _special("special.erfcx"),
+    "special_log_ndtr": _special("special.log_ndtr"),
+    "i0": _special("special.bessel_i", n=0),
+    "special_i1": _special("special.bessel_i", n=1),
+    "special_i0e": _special("special.bessel_ie", n=0),
+    "special_i1e": _special("special.bessel_ie", n=1),
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
     "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),
