@@ -126,23 +126,27 @@ def _scattered(sums: Precision, at: At) -> Error:
 
 
 def _lost(sums: Precision, at: At, places: Array) -> Error:
-    """What is lost at each place where terms are added up one by one, in E.
+    """What is lost at each place where terms are added up, in E.
 
-    Nothing where n u > 1, and of tables that are too large.
+    One rounding of each term: parts of the sum may be rounded, too. And what is lost
+    one by one, but where n u > 1, and in tables that are too large.
     """
     values, size = at.node.inputs[0].value.reshape(-1), at.node.size
-    counts = np.bincount(places[places >= 0], minlength=size)
+    taken = np.flatnonzero(places >= 0)
+    counts = np.bincount(places[taken], minlength=size)
+    total = np.bincount(places[taken], np.abs(values[taken]).astype(float), size)
+    lost = np.where(counts > 1, sums.roundoff * total, 0.0)
     several = (counts > 1) & (counts * sums.roundoff <= 1)
     columns = np.cumsum(several) - 1
-    if not several.any() or counts[several].max() * (columns[-1] + 1) > MOST:
-        return np.zeros(size)
-    taken = np.flatnonzero((places >= 0) & several[places])
-    losses = np.zeros(columns[-1] + 1)
-    for order in (taken, taken[::-1]):
-        table = _table(values[order], columns[places[order]])
-        losses = np.maximum(losses, _losses(table, sums).max(axis=0))
-    total = np.bincount(places[taken], np.abs(values[taken]).astype(float), size)
-    return np.where(several, SEEN * losses[columns] * total, 0.0) / at.u
+    if several.any() and counts[several].max() * (columns[-1] + 1) <= MOST:
+        taken = taken[several[places[taken]]]
+        losses = np.zeros(columns[-1] + 1)
+        for order in (taken, taken[::-1]):
+            table = _table(values[order], columns[places[order]])
+            losses = np.maximum(losses, _losses(table, sums).max(axis=0))
+        one_by_one = np.where(several, SEEN * losses[columns] * total, 0.0)
+        lost = np.maximum(lost, one_by_one)
+    return lost / at.u
 
 
 def _table(values: Array, columns: Array) -> Array:
@@ -156,18 +160,18 @@ def _table(values: Array, columns: Array) -> Array:
 
 
 def _matmul(sums: Precision, at: At) -> Error:
-    """Products added up one by one; some rows at a time."""
+    """As a sum; products are added up one by one, some rows at a time."""
     error, count = ERROR["matmul"](at), at.a.shape[-1]
-    many = at.v.size * count
-    if many > MOST or count <= 1 or count * sums.roundoff > 1:
-        return error
-    a, b = (source.value for source in at.node.inputs)
-    losses = [
-        _losses(np.moveaxis(rows[..., None] * b[..., None, :, :], -2, 0), sums)
-        for rows in np.array_split(a, 1 + many // TOGETHER, axis=-2)
-    ]
-    worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
-    return np.asarray(error + SEEN * worst * (at.a @ at.b) / at.u)
+    many, lost = at.v.size * count, np.full((), sums.roundoff if count > 1 else 0.0)
+    if many <= MOST and count > 1 and count * sums.roundoff <= 1:
+        a, b = (source.value for source in at.node.inputs)
+        losses = [
+            _losses(np.moveaxis(rows[..., None] * b[..., None, :, :], -2, 0), sums)
+            for rows in np.array_split(a, 1 + many // TOGETHER, axis=-2)
+        ]
+        worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
+        lost = np.maximum(lost, SEEN * worst)
+    return np.asarray(error + lost * (at.a @ at.b) / at.u)
 
 
 def _log1p(at: At) -> Error:

@@ -97,6 +97,17 @@ def test_sums_in_16_bits_are_excused_by_what_they_lose_and_no_more(off, passes):
     assert j.passes is passes, j.message
 
 
+@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (30.0, False)])
+def test_parts_of_a_sum_may_be_rounded_where_the_whole_may_not_be_added_up(off, passes):
+    """129 images of 6 numbers, as a convolution's weight: n u is 3 in bfloat16."""
+    dy = rounded(RNG.standard_normal((774, 400)), "bfloat16")
+    parts = rounded(dy.reshape(129, 6, 400).sum(1), "bfloat16")
+    db = rounded(parts.sum(0), "bfloat16")
+    db[np.abs(db).argmin()] += off
+    j = judged(dy, db, "bfloat16")
+    assert j.passes is passes, j.message
+
+
 @pytest.mark.parametrize("length", [16, 257, 1025, 4096])
 @pytest.mark.parametrize("value", [0.1, 1.0])
 def test_a_lost_term_is_wrong(length, value):
