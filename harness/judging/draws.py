@@ -70,8 +70,9 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
     """
     if pair[0] is pair[1] or node.value.dtype.kind != "f":
         return None
-    up, down = ((side - node.value).astype(np.float64, copy=False) for side in pair)
-    return np.asarray((up - down) / 2), np.asarray((up + down) / 2)
+    with np.errstate(invalid="ignore"):  # what overflows in a draw is infinite
+        up, down = ((side - node.value).astype(np.float64, copy=False) for side in pair)
+        return np.asarray((up - down) / 2), np.asarray((up + down) / 2)
 
 
 class Draws:
@@ -156,6 +157,7 @@ class Draws:
             return False
         return not largest(size) < top or (own is not None and not largest(own) < top)
 
+    @np.errstate(all="ignore")
     def pair(
         self,
         rng: Generator,
