@@ -204,7 +204,8 @@ class Case:
         except Raised:
             return
         rank, fit = edit.rank, {n: self.fits(n, made[n]) for n in self.got}
-        explained = [n for n in self.wrong if fit[n]]
+        moved = (n for n in self.wrong if (made[n] != self.right[n]).any())
+        explained = [n for n in moved if fit[n]]
         if explained and edit.about[0] not in self.sweep.ends:
             rank += not all(fit[n] for n in self.wrong)
             rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
@@ -392,6 +393,8 @@ def _common(case: Case, name: str) -> str:
     error = np.abs(case.got[name] - case.right[name])
     ratios = error / case.tolerance[name]
     bad = ~(ratios <= 1)
+    if not bad.any():
+        return f"no element of {name} is off by more than roundings, but all together"
     most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))
     for narrow, precision in PRECISIONS.items():
         reach = most * 2.0 ** (precision.digits - case.digits)

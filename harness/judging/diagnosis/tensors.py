@@ -42,7 +42,7 @@ def _bounded(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
     size, here = np.abs(value), np.abs(got[bad])
     kept = size[~bad & (got != 0)]
     top, bound = float(here.max(initial=0.0)), float(size[bad].max(initial=0.0))
-    if got.any() and not top and (not kept.size or bound <= kept.min()):
+    if got.any() and bound > top == 0 and (not kept.size or bound <= kept.min()):
         words = f"elements of {{}} up to {bound:.9g} are zero"
         yield 3, words, lambda x: np.where(np.abs(x) <= bound, 0, x)
     brief = len(f"{top:.9g}") <= 4
