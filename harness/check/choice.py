@@ -329,10 +329,7 @@ def _mask(rng: np.random.Generator, shape: tuple[int, ...], regime: str) -> Any:
 def _sizes(
     specs: Specs, pinned: Sequence[int], takes: Callable[[Specs], bool]
 ) -> tuple[Specs | None, dict[str, list[Specs]]]:
-    """The small size, at which most is tried, and the sizes of some regimes.
-
-    It is the first of those that reference and candidate take.
-    """
+    """The small size, which both sides take, and the sizes of some regimes."""
     free = shapes.lengths(specs, pinned)
     ways = list(shapes.tails(specs, pinned)) if free else []
     tried = [shapes.smaller(specs, pinned)] if free else []

@@ -53,8 +53,6 @@ from gradwatch.harness.workers.formulas.fork import Ended, forked
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case, Op
 
-OURS = __name__.partition(".")[0]
-
 
 @dataclass
 class Session:
@@ -337,7 +335,9 @@ class Session:
             raise
         except self.used.RAISED as error:
             *_, (last, _) = traceback.walk_tb(error.__traceback__)
-            if last.f_globals["__name__"].startswith(OURS):  # a call that does not fit
+            if last.f_globals["__name__"].startswith(
+                "gradwatch."
+            ):  # a call that does not fit
                 raise
             raise ValueError(
                 f"the reference raises {in_short(error)} at {trial.name}, numbers of"
