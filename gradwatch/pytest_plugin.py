@@ -202,7 +202,8 @@ def _written(test: str, script: str) -> Path:
     from gradwatch.harness.project import documents, latest
 
     place = latest.LATEST if latest.is_kept() else Path(tempfile.gettempdir())
-    name = re.sub(r"\W+", "_", test.rpartition("/")[2]).strip("_") or "repro"
+    # Without underscores no pattern of pytest's takes it for a test.
+    name = re.sub(r"[\W_]+", "-", test.rpartition("/")[2]).strip("-") or "repro"
     file = place / "repro" / f"{name}.py"
     documents.replace_file(file, script + "\n")
     return file

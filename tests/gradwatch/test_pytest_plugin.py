@@ -101,10 +101,19 @@ def test_the_document_holds_every_judgement_of_all_workers(session):
 
 
 def test_the_script_of_a_failure_shows_it_again(session):
-    files = re.findall(r"^(/.*test_wrong_scaled.*[.]py)$", session[0], re.M)
+    files = re.findall(r"^(/.*test-wrong-scaled.*[.]py)$", session[0], re.M)
     done = subprocess.run([sys.executable, files[0]], capture_output=True, text=True)
     assert done.returncode == 1
     assert "times the rounding radius" in done.stderr
+
+
+def test_the_next_session_takes_no_script_for_a_test(session):
+    (file,) = re.findall(r"^(/.*test-wrong-scaled.*[.]py)$", session[0], re.M)
+    call = [sys.executable, "-m", "pytest", "--collect-only", "-q", Path(file).parent]
+    assert (
+        "no tests collected"
+        in subprocess.run(call, capture_output=True, text=True).stdout
+    )
 
 
 @pytest.mark.parametrize("own", [(), ("--benchmark-columns=min,max",)])
