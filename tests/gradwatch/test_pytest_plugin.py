@@ -108,7 +108,7 @@ def test_the_script_of_a_failure_shows_it_again(session):
 
 
 def test_the_next_session_takes_no_script_for_a_test(session):
-    (file,) = re.findall(r"^(/.*test-wrong-scaled.*[.]py)$", session[0], re.M)
+    file, *_ = re.findall(r"^(/.*test-wrong-scaled.*[.]py)$", session[0], re.M)
     call = [sys.executable, "-m", "pytest", "--collect-only", "-q", Path(file).parent]
     assert (
         "no tests collected"
