@@ -210,15 +210,11 @@ class Session:
         from gradwatch.harness.check.frameworks.loop import Training
         from gradwatch.harness.check.training import trained
 
-        def ask(what: str, *given: Any) -> Any:
-            try:
-                return getattr(here, what)(*given)
-            except (Exception, SystemExit) as error:  # whatever it raises
-                raise Raised(in_short(error)) from error
-
-        apart, own = self.candidate, in_process(self.subject, self.candidate)
-        here = Training(copy.deepcopy(own))
-        used = apart.train if isinstance(apart, Elsewhere) else ask
+        apart = self.candidate
+        if isinstance(apart, Elsewhere):
+            used = apart.train
+        else:
+            used = _raising(Training(copy.deepcopy(in_process(self.subject, apart))))
         for dtype in dict.fromkeys(trial.dtype for trial in trials):
             of_one = [trial for trial in trials if trial.dtype == dtype]
             asked = self.choice.train, self.seed, self.compute, self.notes
@@ -366,6 +362,18 @@ class Session:
 
         with self.used.settings(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
+
+
+def _raising(training: Any) -> Callable[..., Any]:
+    """What asks a training of this process, and raises what `Apart.train` does."""
+
+    def ask(what: str, *given: Any) -> Any:
+        try:
+            return getattr(training, what)(*given)
+        except (Exception, SystemExit) as error:  # whatever it raises
+            raise Raised(in_short(error)) from error
+
+    return ask
 
 
 def _is_shape(value: Any) -> bool:

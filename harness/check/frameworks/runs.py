@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gradwatch.harness.check.frameworks.observation import Observation
+from gradwatch.harness.workers.evaluate import in_short
 
 Tensor = torch.Tensor
 Function = Callable[..., Sequence[Tensor]]
@@ -377,12 +378,6 @@ def _forwards(
         outputs = zip(function(*leaves), cotangents, strict=False)
         asked = [y for y, dy in outputs if dy is not None]
         return copies([unpack(y).tangent for y in asked])
-
-
-def in_short(error: BaseException) -> str:
-    """An exception in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def floating(value: Any) -> bool:

@@ -17,11 +17,12 @@ from msgspec import Struct
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised, loop
 from gradwatch.harness.check.frameworks.binding import bind
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.check.frameworks.runs import Tensor, in_short, observe
+from gradwatch.harness.check.frameworks.runs import Tensor, observe
 from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.machines import memory
 from gradwatch.harness.workers import confinement
 from gradwatch.harness.workers.arrays import legible
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.formulas.fork import Ended, Fork
 from gradwatch.harness.workers.process import Process
 
