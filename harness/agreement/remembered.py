@@ -23,7 +23,6 @@ import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -277,8 +276,9 @@ def keys(
     absent = {name for name in backends if present[framework_of(name)].why_missing}
     common = _hash(shared)
     return {
-        op: _hash([common, op, pages[op], [asdict(e) for e in entries if e.of(op)]])
+        op: _hash([common, op, pages[op], msgspec.to_builtins(of_op)])
         for op in ops
+        for of_op in [[entry for entry in entries if entry.of(op)]]
     }, frozenset(absent)
 
 

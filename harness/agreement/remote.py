@@ -20,7 +20,7 @@ from gradwatch.harness.agreement.suite import (
 )
 from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.judging.defects.where import matches
+from gradwatch.harness.judging.defects.where import like
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.formulas.pages import Pages
@@ -82,7 +82,7 @@ def judged(
 
 def vanished(
     asked: Asked, agreement: Agreement, entries: Sequence[known.Known]
-) -> tuple[known.Known | known.Flushing, ...]:
+) -> tuple[known.Known, ...]:
     """What was expected and did not occur; a first look may lack the case for it."""
     return () if asked.first_case else gone(agreement.records, entries)
 
@@ -158,7 +158,7 @@ def _chosen(
     batches = set[tuple[str, str, str]]()
     for trial in all_trials:
         batch = trial.problem.dtype, trial.regime, trial.order
-        wanted = not asked.cases or any(matches(trial.name, c) for c in asked.cases)
+        wanted = not asked.cases or like(trial.name, *asked.cases)
         if wanted and not (asked.first_case and batch in batches):
             batches.add(batch)
             yield trial

@@ -67,7 +67,7 @@ class Agreement(Struct):
     missing: dict[str, str] = {}
     unrepeatable: list[str] = []
     trials: list[tuple[str, str]] = []
-    gone: tuple[Any, ...] = ()  # known outcomes or `known.Flushing`
+    gone: tuple[known.Known, ...] = ()
     recalled: int = 0
     remembered: dict[str, str] = {}
 
@@ -172,7 +172,7 @@ def agree(
 
 def gone(
     records: Sequence[AgreeRecord], entries: Sequence[known.Known]
-) -> tuple[known.Known | known.Flushing, ...]:
+) -> tuple[known.Known, ...]:
     """What was expected, of a defect or of a platform, and did not occur."""
     return (*known.gone(records, entries), *known.unseen(records))
 

@@ -192,7 +192,7 @@ def show(
         sign, colour = SIGNS[r.verdict]
         line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.story}", colour)
     for e in agreed.gone:
-        line(f"gone: {e.op} {e.backend} {e.verdict}: {e.reason}", "bold red")
+        line(f"gone: {e}", "bold red")
     right = not agreed.unexpected and not agreed.gone and agreed.judged
     next_step = following or "gradwatch time; gradwatch report --open"
     for r in agreed.unexpected[:1]:

@@ -131,8 +131,11 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
         what = f"{worst.tensor} {worst.verdict}"
         problems.append(Problem("agree", *place, what, story))
     return problems + [
-        Problem("agree", k.op, k.backend, f"{k.tensor} known defect is gone", k.reason)
+        Problem("agree", op, backend, f"{tensors} known defect is gone", k.reason)
         for k in gone(records, known.load())
+        for op, backend, tensors in [
+            map(" or ".join, (k.ops, k.backends, k.tensors)),
+        ]
     ]
 
 

@@ -92,7 +92,8 @@ def tensors(document: dict[str, Any]) -> Counter[str]:
 
 def test_a_defect_that_needs_another_case_is_not_gone() -> None:
     """A whole run whose cases lack a listed defect says that it is gone."""
-    entry = Known("add", "torch_custom", ("disagree",), "why", ("1",))
+    place = {"ops": ("add",), "backends": ("torch_custom",), "versions": ("1",)}
+    entry = Known(reason="why", verdicts=("disagree",), **place)
     reached = {"framework_version": "1", "expected_verdict": "disagree"}
     right = AgreeRecord(**agree_record("add", "torch_custom", **reached))
     agreement = Agreement(records=[right])

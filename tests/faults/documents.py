@@ -30,7 +30,7 @@ from tests.dashboard.browser import invented
 from tests.faults.campaign import Fault
 
 #: What says in one line that a document cannot be read.
-REFUSALS = (Unreadable, known.Malformed)
+REFUSALS = (Unreadable,)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gradwatch.harness.agreement import remembered
 from gradwatch.harness.agreement.remembered import NotRemembered, files, keys
@@ -165,7 +166,7 @@ def test_known_outcomes_are_ingredients_of_their_op(
     entry = known.load()[0]
     monkeypatch.setattr(known, "load", lambda: ())
     before = key()
-    monkeypatch.setattr(known, "load", lambda: (replace(entry, op=op),))
+    monkeypatch.setattr(known, "load", lambda: (structs.replace(entry, ops=(op,)),))
     assert (key() != before) == seen
 
 

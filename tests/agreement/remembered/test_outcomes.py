@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gradwatch.harness.agreement import remembered as module
 from gradwatch.harness.agreement.remembered import NotRemembered, Remembered
@@ -22,9 +22,15 @@ from tests.command_line import gradwatch
 from tests.dashboard.browser.invented import agree_record
 
 SOMETIMES = Known(
-    "exp2", "torch_custom", ("disagree",), "chance", ("1",), ("dx",), sometimes="memory"
+    reason="chance",
+    ops=("exp2",),
+    backends=("torch_custom",),
+    verdicts=("disagree",),
+    versions=("1",),
+    tensors=("dx",),
+    sometimes="memory",
 )
-OF_ALL = replace(SOMETIMES, op="*", tensors=("rare",))
+OF_ALL = replace(SOMETIMES, ops=("*",), tensors=("rare",))
 
 
 class Judge:
