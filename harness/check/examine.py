@@ -92,6 +92,7 @@ class Bench:
     beyond: int = 0
     asked: Question | None = None
     growth: Growth | None = None
+    given: Sequence[Any] = ()
 
     @classmethod
     def of(
@@ -142,13 +143,15 @@ class Bench:
             for i, (tensor, wanted) in enumerate(pairs)
         ]
 
-    def truth(self, cotangents: Sequence[Any]) -> Question:
-        """The right tensors."""
+    def truth(self, cotangents: Sequence[Any], traced: Any = None) -> Question:
+        """The right tensors; of what else was `traced`, where that is given."""
+        self.given = cotangents
+        bound = replace(self.bound, traced=traced) if traced else self.bound
         dys, along = (
             [None if t is None else self.used.array_of(t) for t in tensors]
             for tensors in (cotangents, self.tangents)
         )
-        asked = self.bound, dys, along, self.trial, self.compute
+        asked = bound, dys, along, self.trial, self.compute
         right: Question = self.subject.truth(*asked)
         return right
 
@@ -370,51 +373,75 @@ class Bench:
                 has = (used.precision_of if like is None else used.dtype_of)(tensor)
                 same = like is not None and has == used.dtype_of(like)
                 dtypes[name] = dtype if same else has
-        judged = self._uncertain(right, arrays, right.judge(arrays, dtypes))
+        judged = self._chosen(right, arrays, dtypes)
         if self.diagnoses is None or self.trial.edge:
             return judged
         named = self.diagnoses.told_of(right, arrays, judged, dtype)
         return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
 
-    def _uncertain(
+    def _chosen(
         self,
         right: Question,
         arrays: Mapping[str, Array | None],
-        judged: tuple[Judgement, ...],
+        dtypes: Mapping[str, str],
     ) -> tuple[Judgement, ...]:
-        """What is wrong says nothing where rounding may have chosen other elements.
+        """The judgements; rounding may have chosen other elements than the reference.
 
-        Of the caller's own numbers most elements have to be right nevertheless; those
-        of other trials may all be as near to each other, as tiny ones are.
+        They are those that the trial's precision chooses, where that explains more.
+        What is wrong by these, too, says nothing, but where that is half of a tensor
+        for the caller's own numbers: those of other trials may all be so near to each
+        other, as tiny ones are.
         """
-        known = right.known if self.trial.as_given else None
-        wrong = [
-            j
-            for j in judged
-            if not j.passes
-            and np.isfinite(j.got)
-            and (known is None or _mostly_right(known, j.tensor, arrays[j.tensor]))
-        ]
-        traced = self.bound.traced
-        if not wrong or traced is None or not traced.contested(self.trial.dtype):
-            return judged
+        found, traced = right.judge(arrays, dtypes), self.bound.traced
+        if all(j.passes for j in found) or traced is None:
+            return found
+        if not traced.contested(self.trial.dtype):
+            return found
+        other = self.truth(self.given, traced.as_run())
+        ran = other.judge(arrays, dtypes)
+        if sum(j.passes for j in ran) > sum(j.passes for j in found):
+            right, other = other, right
+            said = f"right for what {self.trial.dtype} chooses; {CHOSEN}"
+            found = tuple(
+                j.changed(verdict="convention", message=f"{j.tensor}: {said}")
+                if j.verdict == "agree" and not before.passes
+                else j
+                for j, before in zip(ran, found, strict=True)
+            )
+
+        def is_open(j: Judgement) -> bool:
+            if j.passes or not np.isfinite(j.got):
+                return False
+            both = right.known, other.known
+            return not self.trial.as_given or not _is_wrong(*both, j.tensor, arrays)
+
         return tuple(
             j.changed(verdict="vacuous", vacuous=1.0, message=f"{j.message}; {CHOSEN}")
-            if j in wrong
+            if is_open(j)
             else j
-            for j in judged
+            for j in found
         )
 
 
-def _mostly_right(right: Reference, tensor: str, got: Array | None) -> bool:
-    """Whether of the elements where a zero would be wrong more than half are right."""
-    exact = right.graphs["first"][tensor].value
-    if got is None or got.shape != exact.shape:
+def _is_wrong(
+    right: Reference | None,
+    other: Reference | None,
+    tensor: str,
+    arrays: Mapping[str, Array | None],
+) -> bool:
+    """Whether half of the elements are wrong, of those where a zero would be.
+
+    Right are those, too, that other choices are seen to change.
+    """
+    got = arrays[tensor]
+    if right is None or other is None or got is None:
         return False
+    exact, turned = (r.graphs["first"][tensor].value for r in (right, other))
     room = allowed(right, "first", tensor)
-    nonzero = np.abs(exact) > room
-    near = np.count_nonzero(nonzero & (np.abs(got - exact) <= room))
-    return bool(2 * near > np.count_nonzero(nonzero))
+    same = np.abs(exact - turned) <= room if exact.shape == turned.shape else False
+    wrong = same & ~(np.abs(got - exact) <= room)
+    counted = np.count_nonzero(wrong | (np.abs(exact) > room))
+    return bool(wrong.any() and 2 * np.count_nonzero(wrong) >= counted)
 
 
 def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:

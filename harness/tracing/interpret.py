@@ -30,6 +30,7 @@ from gradwatch.harness.tracing.values import (
     Complex,
     as_exact,
     as_float,
+    as_it_ran,
     both,
     constant,
     is_float_tensor,
@@ -76,9 +77,11 @@ class Decision:
 
 
 def interpret(
-    program: Program, leaves: Sequence[Any]
+    program: Program, leaves: Sequence[Any], ran: Mapping[Call, Any]
 ) -> tuple[list[Any], list[Any], list[Decision]]:
     """What the program returns, what it read (nodes, exact tensors), and decisions.
+
+    Where it `ran` before, whole numbers and masks are chosen by the numbers it had.
 
     Raises:
         Untraceable: an operator has no place in the engine.
@@ -111,6 +114,7 @@ def interpret(
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 narrow = functools.partial(narrowed, meta=_meta(node), widest=widest)
                 known[node] = both(narrow, known[node])
+            known[node] = as_it_ran(known[node], ran.get(node))
             if record:
                 for made in parts(known[node]):
                     record.places.setdefault(made, node.meta.get("place"))

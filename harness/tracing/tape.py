@@ -159,6 +159,19 @@ class Program(torch.nn.Module):
         """What the operators make of other tensors of the same kind."""
         return fx.Interpreter(self, graph=self.graph).run(*tensors)
 
+    def ran(self, tensors: Sequence[Tensor]) -> dict[fx.Node, Any]:
+        """What each operator makes of tensors, in their own precision."""
+        made: dict[fx.Node, Any] = {}
+
+        class Noting(fx.Interpreter):
+            def run_node(self, n: fx.Node) -> Any:
+                made[n] = super().run_node(n)
+                return made[n]
+
+        with torch.no_grad():
+            Noting(self, graph=self.graph).run(*tensors)
+        return made
+
 
 @dataclass(frozen=True)
 class Geometry:

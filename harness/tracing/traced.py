@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,8 @@ class Traced:
         tensors: The inputs themselves.
         results: Names of what the program returns.
         wanted: By which of the inputs a gradient is taken.
+        ran: What each operator made where elements are chosen by that: in the inputs'
+            own precision, not in that of the graph.
     """
 
     program: Program
@@ -100,12 +102,13 @@ class Traced:
     results: tuple[str, ...]
     wanted: tuple[bool, ...]
     again: Callable[[Sequence[float]], Program] = field(repr=False)
+    ran: Mapping[Any, Any] = field(default_factory=dict, repr=False)
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
         with in_type(np.dtype(dtype)) as taken:
             given = {n: _leaf(t) for n, t in zip(self.names, self.tensors, strict=True)}
-            returned, *noted = interpret(self.program, list(given.values()))
+            returned, *noted = interpret(self.program, list(given.values()), self.ran)
             outputs = {
                 name: _node(value)
                 for name, value in zip(self.results, returned, strict=True)
@@ -150,6 +153,10 @@ class Traced:
                 if other.signature() != ran:
                     place = readings[0].place
                     raise Untraceable("a value", CONTESTED, "control", place)
+
+    def as_run(self) -> Traced:
+        """The same, but elements are chosen as in the precision of the inputs."""
+        return replace(self, ran=self.program.ran(self.tensors))
 
     def contested(self, dtype: str) -> bool:
         """Whether rounding may turn around what chose elements, such as a topk.

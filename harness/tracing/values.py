@@ -27,6 +27,8 @@ Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
 #: Masks and whole numbers that depend on floats, and that were taken for exact.
 _TAKEN: ContextVar[list[Node]] = ContextVar("taken")
+#: What nodes were in the precision under test, where choices are made as there.
+_RAN: ContextVar[dict[Node, Any]] = ContextVar("ran")
 
 
 def wide() -> np.dtype[Any]:
@@ -37,12 +39,13 @@ def wide() -> np.dtype[Any]:
 @contextlib.contextmanager
 def in_type(dtype: np.dtype[Any]) -> Iterator[list[Node]]:
     """Nodes made inside have this type; the list holds those that `as_exact` took."""
-    token, taken = _WIDE.set(dtype), _TAKEN.set([])
+    token, taken, ran = _WIDE.set(dtype), _TAKEN.set([]), _RAN.set({})
     try:
         yield _TAKEN.get()
     finally:
         _WIDE.reset(token)
         _TAKEN.reset(taken)
+        _RAN.reset(ran)
 
 
 def constant(value: Any) -> Node:
@@ -95,8 +98,18 @@ def as_exact(value: Any) -> Any:
         return value
     if not is_number(value):
         _TAKEN.get([]).append(value)
+    if (was := _RAN.get({}).get(value)) is not None:
+        return was.double() if is_number(value) else was
     held = value.value
     return torch.from_numpy(np.array(held.astype(float) if is_number(value) else held))
+
+
+def as_it_ran(value: Any, was: Any) -> Any:
+    """A value, of which `as_exact` makes the tensor that it was in a run."""
+    if isinstance(value, Node) and was is not None:
+        _RAN.get()[value] = was
+    exact = hasattr(value, "resolve_conj") and was is not None
+    return was if exact else value
 
 
 def is_float_tensor(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Elements that are chosen by values within rounding of each other say nothing."""
+"""Elements that are chosen by values within rounding of each other accuse nobody."""
 
 from __future__ import annotations
 
@@ -92,3 +92,63 @@ def test_a_choice_within_rounding_is_contested(choose):
 def test_a_choice_far_from_rounding_is_certain(choose):
     x = torch.randn(9, generator=torch.manual_seed(0))
     assert not trace(lambda x: x[choose(x)], [x]).contested("float32")
+
+
+def nearest(x, v):
+    """The squares of what is chosen by sums whose order alone differs."""
+    sums = torch.stack([v.sum(-1), v.flip(-1).sum(-1)], -1)
+    apart = torch.eye(2).repeat(4, 1)[:, None].expand(8, 5, 2)  # but in every fifth row
+    sums = sums + (apart * (torch.arange(5) > 0)[:, None]).reshape(sums.shape)
+    which = sums.max(-1).indices
+    return x.gather(-1, which[:, None]).square().sum()
+
+
+class Nearest(torch.autograd.Function):
+    """The same, its gradient times a factor; `turned` prefers the other elements."""
+
+    @staticmethod
+    def forward(ctx, x, v, factor, turned):
+        with torch.enable_grad():
+            ctx.x, ctx.factor = x.detach().requires_grad_(), factor
+            ctx.y = nearest(ctx.x, v.flip(-1) if turned else v)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, dy):
+        (dx,) = torch.autograd.grad(ctx.y, ctx.x, dy, retain_graph=True)
+        return ctx.factor * dx, None, None, None
+
+
+def judged(candidate=None):
+    """By tensor the verdict on `nearest`."""
+    g = torch.manual_seed(0)
+    x, v = torch.randn(40, 2, generator=g), torch.randn(40, 9, generator=g)
+    given = x.requires_grad_(), v
+    report = gradwatch.check(nearest, candidate, inputs=given, quick=True)
+    return {j.tensor: j.verdict for j in report}
+
+
+def test_what_rounding_chooses_is_right_as_the_precision_chooses_it():
+    assert judged() == {"y": "convention", "dx": "convention"}
+
+
+def test_other_choices_within_rounding_are_never_accused():
+    other = judged(lambda x, v: Nearest.apply(x, v, 1.0, True))
+    assert set(other.values()) <= {"agree", "convention", "vacuous"}
+
+
+@pytest.mark.parametrize("factor", [1.001, 0.0, -1.0])
+def test_a_mistake_beside_contested_choices_is_accused(factor):
+    wrong = judged(lambda x, v: Nearest.apply(x, v, factor, False))
+    assert wrong == {"y": "convention", "dx": "disagree"}
+
+
+def test_a_number_that_rounding_puts_in_another_bin_is_counted_as_there():
+    def counted(x, v):
+        one = v.sum(-1) / v.flip(-1).sum(-1)
+        return x * torch.histc(one, 2, 0.0, 2.0)
+
+    g = torch.manual_seed(0)
+    x, v = torch.randn(2, generator=g).requires_grad_(), torch.rand(9, 7, generator=g)
+    report = gradwatch.check(counted, inputs=[x, v], quick=True)
+    assert {j.verdict for j in report} == {"convention"}

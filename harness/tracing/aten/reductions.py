@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_map
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
-from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
@@ -234,17 +233,9 @@ def _middle(function: Callable[..., Any]) -> Rule:
 
 def _counted(count: Callable[..., Any]) -> Rule:
     """How many fall in each bin: a constant that the numbers decide (`Decision`)."""
-
-    def rule(*given: Any, **named: Any) -> Any:
-        held = tree_map(as_exact, given, is_leaf=lambda v: isinstance(v, Node))
-        wide = count(*tree_map_only(torch.Tensor, torch.Tensor.double, held), **named)
-        narrow = count(*tree_map_only(torch.Tensor, torch.Tensor.float, held), **named)
-        if not torch.equal(tree_leaves(wide)[0].float(), tree_leaves(narrow)[0]):
-            why = "counts a number that rounding may move to another bin"
-            raise Untraceable(f"aten.{count.__name__}", why, "control")
-        return wide
-
-    return rule
+    return lambda *given, **named: count(
+        *tree_map(as_exact, given, is_leaf=lambda v: isinstance(v, Node)), **named
+    )
 
 
 ON_VALUES: dict[str, Rule] = {
