@@ -79,11 +79,16 @@ def spread(
         draw = Draw(AGAIN * size, turns=AGAIN * size, together=True)
         values = draws.pair(np.random.default_rng(0), moments, draw)
         unknown = overflowing(draws)
+        floor = errors.arithmetic.step.floor
         return {
             name: np.where(
                 unknown.get(node, False),
                 np.inf,
-                moments[node].radius(values[node], size * errors.limit),
+                # Beside larger perturbations underflow is lost in the wide type.
+                np.maximum(
+                    moments[node].radius(values[node], size * errors.limit),
+                    np.where(node.value != 0, floor, 0.0),
+                ),
             )
             for name, node in nodes.items()
         }

@@ -130,6 +130,27 @@ def test_a_rounding_error_over_its_own_size_is_beyond_the_first_order_picture():
     assert list(np.isfinite(radius)) == [False, True]
 
 
+@pytest.mark.parametrize(("got", "passes"), [(0.0, True), (1e-30, False)])
+def test_what_underflows_beside_a_larger_rounding_error_may_be_zero(got, passes):
+    """Its shift is part of this softmax; the draws of e^-744 are lost beside u dy."""
+
+    def build():
+        x = graph.variable(np.array([[0.0, -744.0, -745.0]]))
+        e = graph.exp(x - graph.max(x, axis=-1, keepdims=True))
+        y = e / graph.sum(e, axis=-1, keepdims=True)
+        return {"dx": graph.gradient([y], [np.array([[-0.7, 0.7, -1.2]])], [x])[0]}
+
+    right = reference_of_graph(build, "float32")
+    assert right.graphs["first"]["dx"].value[0, 0] != 0
+    (judgement,) = judge_tensors(
+        right,
+        {"dx": np.array([[got, 0.0, 0.0]], "float32")},
+        {"dx": "float32"},
+        dtype="float32",
+    )
+    assert judgement.passes == passes, judgement.message
+
+
 def test_a_row_of_one_element_is_a_cancelled_mean_too():
     """PyTorch's layer_norm gives such rows the rounding error of equal terms."""
     rng = np.random.default_rng(1)
