@@ -23,7 +23,9 @@ from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import (
     in_full,
     losses,
+    recovered,
     reordered,
+    with_recovered,
 )
 from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from gradwatch.harness.judging.excuses.regrouping import (
@@ -299,7 +301,9 @@ class Reference:
         order, table = self._orders[convention], None
         if careless:
             found = self._peaks(convention, arithmetic.step)
-            table = reordered(losses(PRECISIONS[careless]), found)
+            lost = recovered(order, self.graphs[convention].values())
+            table = with_recovered(losses(PRECISIONS[careless]), lost)
+            table = reordered(table, found)
             table = in_full(table) if full else table
         return running_errors(order, arithmetic, self.limit, table)
 

@@ -47,7 +47,7 @@ NO_EXCUSE = "{}; a careless algorithm may lose so much that nothing is told"
 LOSS = (
     "the worst case of an honest algorithm, such as a sum of equal terms added up one "
     "by one in {}, a product that is computed twice or one that underflows on the way, "
-    "explains it"
+    "an input that is recovered from a sum, explains it"
 )
 
 

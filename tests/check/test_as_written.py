@@ -148,6 +148,97 @@ def test_an_adjoint_solver_is_judged_by_the_steps_that_it_takes():
     assert check(Euler(), lambda x, *p: Adjoint.apply(nn.Tanh(), x), [X]).failures
 
 
+class Couplings(nn.Module):
+    """Blocks of two couplings each, as a reversible network has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(
+            nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)) for _ in range(4)
+        )
+
+    def forward(self, x):
+        a, b = x.chunk(2, -1)
+        for f, g in zip(self.parts[::2], self.parts[1::2], strict=True):
+            a = a + f(b)
+            b = b + g(a)
+        return torch.cat([a, b], -1)
+
+
+class Inverted(torch.autograd.Function):
+    """Keeps what comes out alone, and recovers all that went in by subtraction."""
+
+    @staticmethod
+    def forward(ctx, module, factor, x, *_):
+        ctx.module, ctx.factor = module, factor
+        with torch.no_grad():
+            y = Couplings.forward(module, x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        (b, a), (db, da) = (t.chunk(2, -1)[::-1] for t in (*ctx.saved_tensors, dy))
+        grads = {}
+        for part in reversed(ctx.module.parts):
+            own = [p for p in part.parameters() if p.requires_grad]
+            with torch.enable_grad():
+                a = a.detach().requires_grad_()
+                y = part(a)
+                found = torch.autograd.grad(y, (a, *own), db)
+            grads |= zip(own, found[1:], strict=True)
+            a, b, da, db = b - y.detach(), a, db, da + found[0]
+        grads = [grads.get(p) for p in ctx.module.parameters()]
+        grads[0] = grads[0] if grads[0] is None else ctx.factor * grads[0]
+        return None, None, torch.cat([da, db], -1), *grads
+
+
+class Reversible(Couplings):
+    factor = 1.0
+
+    def forward(self, x):
+        return Inverted.apply(self, self.factor, x, *self.parameters())
+
+
+def test_a_reversible_network_may_lose_what_recovering_its_inputs_loses():
+    found = check(Couplings(), Reversible(), [X], only=["tiny", "large"])
+    assert found.passes, str(found)
+    assert {j.tensor for j in found if j.verdict == "imprecise"} == {
+        "dparts.0.0.weight"
+    }
+
+
+def test_what_recovering_loses_excuses_no_mistake():
+    wrong = Reversible()
+    wrong.factor = 1.001
+    found = check(Couplings(), wrong, [X], only=["tiny"])
+    assert {row.trial for row in found.failures} == {"given", "given, tiny"}
+
+
+def test_what_depends_on_an_input_itself_cannot_be_recovered_from_its_sum():
+    """A residual block finds its weight's gradient from an input that has lost."""
+
+    class Residual(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            y = x + torch.tanh(x @ w + 1)
+            ctx.save_for_backward(y, x, w)
+            return y
+
+        @staticmethod
+        def backward(ctx, dy):
+            y, x, w = ctx.saved_tensors
+            inner = dy * (1 - torch.tanh(x @ w + 1).square())
+            lost = y - torch.tanh(x @ w + 1)
+            return dy + inner @ w.t(), lost.t() @ inner
+
+    given = 1e-5 * X, torch.eye(6)
+    found = check(
+        lambda x, w: x + torch.tanh(x @ w + 1), Residual.apply, given, quick=True
+    )
+    assert {j.tensor for j in found if not j.passes} == {"dw"}
+
+
 def test_a_module_gets_its_own_tensors_back_after_an_exception():
     class Raising(Plain):
         def forward(self, x):

@@ -161,6 +161,23 @@ def test_an_embedding_is_as_documented(how):
     assert not check(Table(), Table(**how), words).passes
 
 
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_rows_that_are_looked_up_are_shortened_in_place_without_a_gradient(kind):
+    words = (torch.tensor([[0, 1, 2], [3, 0, 0]]),)
+    short, plain = kind(6, 4, max_norm=1.0), kind(6, 4)
+    assert check(short, None, words, only="dy_zeros").passes
+    found = check(short, plain, words, quick=True)
+    assert "y" in {j.tensor for j in found if not j.passes}
+
+    def followed(words, weight):  # a gradient through the norm is another one
+        size = weight.norm(dim=1, keepdim=True)
+        return f.embedding(words, torch.where(size > 1, weight / (size + 1e-7), weight))
+
+    if kind is nn.Embedding:
+        found = check(short, followed, words, quick=True)
+        assert {j.tensor for j in found if not j.passes} >= {"dweight"}
+
+
 # Honest losses ---------------------------------------------------------------------
 
 

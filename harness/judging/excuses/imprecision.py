@@ -5,7 +5,8 @@ terms. Equal terms round the same way every time, and a sequential sum of them l
 to n roundings of the terms' magnitudes: it is correct code, and it has lost digits
 (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
 A function that saturates may be computed as its distance from 1: it has two roundings
-of 1. No other algorithm that loses digits is excused.
+of 1. An input may be recovered from sums (`recovered`). No other algorithm that loses
+digits is excused.
 
 Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
 
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
+    computed,
+    copied,
     operation,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
@@ -61,6 +64,7 @@ TOGETHER = 1 << 20
 #: Products that lie between e and 1 + e in the gradient of log(1 + e).
 DEEP = 4
 _PRODUCTS = ("multiply", "divide", "negative")
+_SUMS = ("add", "subtract")
 
 
 def _sum(sums: Precision, at: At) -> Error:
@@ -221,6 +225,72 @@ def losses(sums: Precision) -> Table:
     }
     own: Table = {"log1p": _log1p, "multiply": _saturated, "sigmoid": _sigmoid}
     return own | {n: functools.partial(rule, sums) for n, rule in summed.items()}
+
+
+def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Error]:
+    """What inputs lose that are recovered from sums, in roundoffs: two of each sum.
+
+    Of y = x1 + f(x2), z = x2 + g(y) a reversible block keeps y and z alone, and finds
+    x2 as z - g(y), then x1 (Gomez and others, The Reversible Residual Network, 2017,
+    section 3.2). So can be had what is added to something that is known without it.
+    """
+    known, waiting = dict[Node, Error](), [*outputs]
+    while waiting:
+        node = waiting.pop()
+        known[node] = np.zeros(node.shape)
+        waiting += node.inputs if operation(node) in ("gather", "reshape") else ()
+    for total in reversed(order):
+        if total not in known or operation(total) not in _SUMS:
+            continue
+        for part, other in (total.inputs, total.inputs[::-1]):
+            if operation(unmoved(part)) not in ("", *_SUMS) or part in known:
+                continue
+            if part.shape == total.shape and not _needs(other, part, known):
+                lost = 2 * np.abs(total.value).astype(np.float64)
+                known[part] = known[total] + lost
+    return {node: lost for node, lost in known.items() if lost.any()}
+
+
+def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
+    """Whether a node is computed from another one, not from what is known alone."""
+    waiting, seen = [node], set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node is part:
+            return True
+        if node not in seen and node not in known:
+            waiting += node.inputs
+        seen.add(node)
+    return False
+
+
+def with_recovered(table: Table, lost: Mapping[Node, Error]) -> Table:
+    """A table whose products take for factors what has been recovered from sums."""
+
+    def of(node: Node) -> Error | None:
+        if node in lost or not node.primitive or ERROR[operation(node)] is not copied:
+            return lost.get(node)
+        parts = [of(source) for source in node.inputs]
+        if all(part is None for part in parts):
+            return None
+        pairs = zip(parts, node.inputs, strict=True)
+        return computed(
+            node, *(np.zeros(s.shape) if e is None else e for e, s in pairs)
+        )
+
+    def rule(name: str, times: Callable[..., Any]) -> Rule:
+        own = table.get(name, ERROR[name])
+
+        def error(at: At) -> Error:
+            a, b = map(of, at.node.inputs)
+            more = 0.0 if a is None else times(a, at.b)
+            more = more + (0.0 if b is None else times(at.a, b))
+            return np.asarray(own(at) + more * at.roundoff / at.u)
+
+        return error
+
+    products = {"matmul": np.matmul, "multiply": np.multiply} if lost else {}
+    return {**table, **{name: rule(name, times) for name, times in products.items()}}
 
 
 def in_full(table: Table) -> Table:

@@ -93,7 +93,15 @@ def _embedding_bag(
     return y, bag, bag, bag
 
 
+def _embedding_renorm(table: Tensor, index: Tensor, most: float, order: float) -> Any:
+    """The rows that are looked up, each no longer than it may be."""
+    size = torch.linalg.vector_norm(table, order, 1, keepdim=True)
+    seen = torch.bincount(index.reshape(-1), minlength=len(table))[:, None] > 0
+    return torch.where(seen & (size > most), table * (most / (size + 1e-7)), table)
+
+
 COMPOSED: dict[str, Callable[..., Any]] = {
+    "embedding_renorm": _embedding_renorm,
     "grid_sampler_3d": _grid_sampler_3d,
     "_trilinear": _trilinear,
     "_embedding_bag": _embedding_bag,
