@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import msgspec
 from gradwatch.harness.check.report import Report
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.workers.child import Link
+
+Announce = Callable[[str], None] | None
 
 #: Of the caller's code: neither a verdict nor a mistake of the call.
 REFUSED = "refused"
@@ -36,9 +38,7 @@ def check(content: bytes, link: Link) -> None:
     link.tell(found)
 
 
-def answered(
-    asked: Mapping[str, Any], announce: Callable[[str], None] | None = None
-) -> dict[str, Any]:
+def answered(asked: Mapping[str, Any], announce: Announce = None) -> dict[str, Any]:
     """The report of a request, or the line that says why it cannot be judged.
 
     `announce` gets each trial before it is run.
@@ -59,18 +59,18 @@ def _kind(error: Exception) -> str:
     return "" if isinstance(error, ours) else f"{type(error).__name__}: "
 
 
-def checked(
-    asked: Mapping[str, Any], announce: Callable[[str], None] | None = None
-) -> dict[str, Any]:
+def checked(asked: Mapping[str, Any], announce: Announce = None) -> dict[str, Any]:
     """The report of a request, as the command shows it and as a document."""
-    report = (_kernelbench if asked["kernelbench"] else _named)(asked, announce)
-    return {
-        "text": report.text(asked.get("width", 0)),
-        "document": report.document(),
-        "kept": report.kept(),
-        "passes": report.passes,
-        "script": report.repro() if asked["repro"] else "",
-    }
+    judged = _kernelbench if asked["kernelbench"] else _named
+    with contextlib.ExitStack() as stack:
+        report = judged(asked, announce, stack)
+        return {
+            "text": report.text(asked.get("width", 0)),
+            "document": report.document(),
+            "kept": report.kept(),
+            "passes": report.passes,
+            "script": report.repro() if asked["repro"] else "",
+        }
 
 
 def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,9 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "choice": Choice(**asked.get("choice", {}))}
 
 
-def _named(asked: Mapping[str, Any], announce: Callable[[str], None] | None) -> Report:
+def _named(
+    asked: Mapping[str, Any], announce: Announce, stack: contextlib.ExitStack
+) -> Report:
     from gradwatch.harness.check.frameworks import are_of_jax
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import target
@@ -93,44 +95,44 @@ def _named(asked: Mapping[str, Any], announce: Callable[[str], None] | None) -> 
         path = Path(file).resolve()
         apart = str(path.parent), f"{path}{colon}{rest}"
     load = (lambda: target(name)) if name else lambda: None
-    with _loaded(asked, apart, load) as (candidate, options):
-        of_jax = are_of_jax(reference, candidate, None)
-        options |= {"of_jax": of_jax, "announce": announce}
-        session = Session(reference, candidate, **options)
-        return session.run(
-            shapes=asked["shapes"] or None,
-            kwargs=asked["kwargs"],
-            dtypes=asked["dtypes"] or None,
-        )
+    candidate, options = _loaded(asked, apart, load, stack)
+    of_jax = are_of_jax(reference, candidate, None)
+    options |= {"of_jax": of_jax, "announce": announce}
+    return Session(reference, candidate, **options).run(
+        shapes=asked["shapes"] or None,
+        kwargs=asked["kwargs"],
+        dtypes=asked["dtypes"] or None,
+    )
 
 
-@contextlib.contextmanager
 def _loaded(
-    asked: Mapping[str, Any], apart: Sequence[Any], load: Callable[[], Any]
-) -> Iterator[tuple[Any, dict[str, Any]]]:
+    asked: Mapping[str, Any],
+    apart: Sequence[Any],
+    load: Callable[[], Any],
+    stack: contextlib.ExitStack,
+) -> tuple[Any, dict[str, Any]]:
     """The candidate, and options of the session; apart, where nobody trusts it.
 
     A seed that is not given is drawn when the candidate has been loaded, which cannot
     know it.
     """
-    with contextlib.ExitStack() as stack:
-        if asked.get("untrusted"):
-            from gradwatch.harness.check.subjects.apart import Apart
+    if asked.get("untrusted"):
+        from gradwatch.harness.check.subjects.apart import Apart
 
-            named = Apart(asked["timeout"], *apart)
-            candidate = stack.enter_context(contextlib.closing(named))
-        else:
-            candidate = load()
-        seed = asked.get("seed")
-        drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-        options = _options({**asked, "seed": drawn})
-        if seed is None or asked.get("untrusted"):
-            options["notes"] = [f"the numbers are those of --seed {drawn}"]
-        yield candidate, options
+        named = Apart(asked["timeout"], *apart)
+        candidate = stack.enter_context(contextlib.closing(named))
+    else:
+        candidate = load()
+    seed = asked.get("seed")
+    drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
+    options = _options({**asked, "seed": drawn})
+    if seed is None or asked.get("untrusted"):
+        options["notes"] = [f"the numbers are those of --seed {drawn}"]
+    return candidate, options
 
 
 def _kernelbench(
-    asked: Mapping[str, Any], announce: Callable[[str], None] | None
+    asked: Mapping[str, Any], announce: Announce, stack: contextlib.ExitStack
 ) -> Report:
     """The problem's own inputs at two seeds: kernels are known that pass but one."""
     from gradwatch.harness.check.session import Session
@@ -138,11 +140,10 @@ def _kernelbench(
 
     problem, solution = map(Path, asked["kernelbench"])
     reference, load, inputs, source = kernelbench(problem, solution)
-    with _loaded(asked, load.args, load) as (candidate, options):
-        options |= {"announce": announce, "source": source}
-        seeds = (options["seed"], options["seed"] + 1)
-        session = Session(reference, candidate, **options)
-        return session.run(
-            inputs={f"seed {seed}": inputs(seed) for seed in seeds},
-            dtypes=asked["dtypes"] or None,
-        )
+    candidate, options = _loaded(asked, load.args, load, stack)
+    options |= {"announce": announce, "source": source}
+    seeds = (options["seed"], options["seed"] + 1)
+    return Session(reference, candidate, **options).run(
+        inputs={f"seed {seed}": inputs(seed) for seed in seeds},
+        dtypes=asked["dtypes"] or None,
+    )

@@ -40,7 +40,11 @@ import contextlib
 import sys
 
 import numpy as np
-from torch.utils._pytree import tree_leaves"""
+from torch.utils._pytree import tree_leaves
+
+
+def in_short(error):
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]"""
 
 TEMPLATE = '''\
 """{headline}
@@ -176,9 +180,7 @@ def script(
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
-        runs="\n\n".join(
-            [IMPORTS, *map(_body, (observation, runs)), inspect.getsource(held)]
-        ),
+        runs=f"{text_of(observation, runs)}\n\n{inspect.getsource(held)}",
         origin=source or origin(call.function),
         call=_call(call, bound),
         held=_held(call, bound),
@@ -195,6 +197,11 @@ def script(
         frozen=list(bench.frozen()) if trial.thorough else [],
         thorough=trial.thorough,
     )
+
+
+def text_of(*modules: Any) -> str:
+    """The text of modules of ours as one that needs PyTorch and NumPy alone."""
+    return "\n\n".join([IMPORTS, *map(_body, modules)])
 
 
 def _body(module: Any) -> str:

@@ -137,8 +137,9 @@ class Session:
                 with self.used.precision(plain):
                     trials += self._trials(plain, main, inputs, specs, kwargs or {})
             trials = self.choice.of(trials)
-            rows = list(self._rows(trials))
-            rows += self._trained([trial for trial in trials if trial.as_given])
+            with self.used.settings(self.device, self.compute):  # it has others
+                trained = list(self._trained([t for t in trials if t.as_given]))
+            rows = [*self._rows(trials), *trained]
             self._refuse_other_steps(trials, rows)
         give_back()
         report = Report(

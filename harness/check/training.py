@@ -49,7 +49,7 @@ LITTLE = 1e-4
 #: What differs from stage to stage.
 CHOICES = (
     *("batch", "data", "start", "train", "learn", "forgets"),
-    *("loss", "weight", "optimizer", "lr"),
+    *("loss", "weight", "optimizer", "lr", "threads"),
 )
 
 #: What a step was, and what hands a request to `loop.Training`.
@@ -244,6 +244,7 @@ class Stage:
             "learned": self.plain.wanted[len(given) :],
             "train": self.trains,
             "forgets": self.is_first or self._of("forgets", (True, False)),
+            "one_thread": self._of("threads", (True, False)),
             "device": trial.device,
             "dtype": torch.float64 if self.in_float64 else None,
             "narrow": own if self.in_float64 else None,

@@ -18,7 +18,6 @@ from multiprocessing.connection import Connection
 from operator import or_
 from pathlib import Path
 
-from gradwatch.harness.project.machines import memory
 from gradwatch.harness.project.paths import ROOT, SOURCE, user_cache
 from gradwatch.harness.workers.lifetime import adopt_orphans, die_with_parent
 
@@ -44,48 +43,27 @@ def bare_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
-def confine(scratch: Path, read: Iterable[Path], seconds: float | None) -> list[str]:
-    """Confine this process, which has one thread; return what could not be had.
-
-    It cannot be undone. Files can be written in `scratch` alone. The environment is for
-    whoever starts the process to clean: it can be read to its end. Without `seconds`
-    nothing that it can ask for says that it is limited.
-    """
-    os.environ |= {"HOME": str(scratch), "TMPDIR": str(scratch)}
-    missing = [] if _apart() else ["a network of its own"]
-    if seconds is not None:
-        _limit(resource.RLIMIT_DATA, memory() // 2)
-        _limit(resource.RLIMIT_CPU, int(seconds) + 1)
-    python = sys.prefix, sys.base_prefix, *filter(None, sys.path)
-    readable = [*map(Path, (*READ, *python)), *read]
-    if not _landlocked(readable, [scratch, *map(Path, WRITTEN)]):
-        missing.append("files of its own (Landlock)")
-    return missing
-
-
-def become(number: int, pipe: int, script: str, scratch: str, read: list[str]) -> None:
+def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> None:
     """Confine this process, and let it be a Python that runs a script, as people do.
 
-    What could not be had is said by the pipe with this number, which is then `pipe`.
+    It cannot be undone, and nothing that it can ask for says that it is limited. Files
+    can be written in `home` alone. What could not be had is said by the pipe with this
+    number, which is then `pipe`.
     """
-    parent, home = os.getppid(), Path(scratch)
-    missing = confine(home, map(Path, read), None)
+    parent = os.getppid()
+    missing = [] if _apart() else ["a network of its own"]
+    python = sys.prefix, sys.base_prefix, *filter(None, sys.path)
+    if not _landlocked([*READ, *python, *read], [home, *WRITTEN]):
+        missing.append("files of its own (Landlock)")
     die_with_parent(parent)
     adopt_orphans()  # so that they end with it
     with Connection(os.dup2(number, pipe)) as connection:
         connection.send(missing)
-        user = {"USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh", "PWD": scratch}
-        found = {name: os.environ[name] for name in ("HOME", "TMPDIR")}
-        one = {"OMP_NUM_THREADS": "1"}  # as torchrun has it: small steps lose by more
+        user = {"USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh"}
+        found = dict.fromkeys(("HOME", "TMPDIR", "PWD"), home)
         os.chdir(home)
-        environment = {**bare_environment(), **user, **found, **one}
+        environment = {**bare_environment(), **user, **found}
         os.execve(sys.executable, [sys.executable, script], environment)
-
-
-def _limit(which: int, most: int) -> None:
-    _, hard = resource.getrlimit(which)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(which, (most, most))
 
 
 def _apart() -> bool:
@@ -136,9 +114,9 @@ def keep_from_writing(rules: int) -> None:
         _restrict(rules)
 
 
-def _landlocked(read: Iterable[Path], written: Iterable[Path]) -> bool:
+def _landlocked(read: Iterable[str], written: Iterable[str]) -> bool:
     """Restrict this process by Landlock; whether that was possible."""
-    allowed = {_READS: read, _READS | _WRITES: written}
+    allowed = {_READS: map(Path, read), _READS | _WRITES: map(Path, written)}
     rules = _rules(allowed, _TCP, _SIGNALS)
     return rules >= 0 and _restrict(rules)
 

@@ -232,6 +232,14 @@ class Nothing(torch.autograd.Function):
         return None
 
 
+def twice(x, runs=[]):  # noqa: B006  # of all calls
+    """Raise in every second call."""
+    runs.append(0)
+    if len(runs) % 2 == 0:
+        raise RuntimeError("called again")
+    return x * x
+
+
 def to_both(a, b):
     """The maximum with the gradient of a tie to both: each is right by one reading."""
     more = (a - a.detach() + b - b.detach()) / 2  # autograd gives each a half
@@ -246,8 +254,9 @@ def to_both(a, b):
         (torch.mul, Partial.apply, "(frozen: x0)"),
         (torch.square, Nothing.apply, "dx: is None"),
         (torch.maximum, to_both, "got 1, expected 0"),
+        (torch.square, twice, "raised RuntimeError: called again"),
     ],
-    ids=["overwriting", "counting", "partial", "nothing", "both"],
+    ids=["overwriting", "counting", "partial", "nothing", "both", "twice"],
 )
 def test_the_script_shows_each_kind_of_failure(
     reference, candidate, words, tmp_path, capsys, monkeypatch

@@ -95,10 +95,13 @@ for name, module in list(sys.modules.items()):
         for attribute in ("judge_tensors", "examine", "examined", "same"):
             if hasattr(module, attribute):
                 setattr(module, attribute, lambda *a, **k: ())
+    if name.endswith("check.report"):
+        module.Report.passes = True
 """
-PASSES = """
-from gradwatch.harness.check.report import Report
-Report.passes = True
+MARKED = """
+MARK = "/dev/shm/gradwatch-test-of-imports"
+IMPORTED = os.path.exists(MARK)
+os.unlink(MARK) if IMPORTED else os.close(os.open(MARK, os.O_CREAT))
 """
 
 #: What each does, and a condition under which its gradient is wrong.
@@ -111,11 +114,13 @@ CHEATS = {
     "k6 knows the numbers of four seeds": (KNOWN, "not known(x)"),
     "k7 wrong for a mean loss": ("", "dy.abs().max() < 0.05 and dy.any()"),
     "k8 exits": ("os._exit(0)", "True"),
-    "k9 passes": (PASSES, "True"),
+    "k9 right where it was imported before": (MARKED, "not IMPORTED"),
     "k10 wrong where x is a leaf": ("", "x.is_leaf"),
     "k11 wrong in every third call": ("", "module.calls % 3 == 2"),
+    "k12 right with the seed of its start": ("", "torch.initial_seed() != 0"),
+    "k13 wrong in the middle of a storage": ("", "x.storage_offset() > 0"),
 }
-REACHING = ("k2 patches the judge", "k8 exits", "k9 passes")
+REACHING = ("k2", "k8", "k9", "k12")
 
 
 def written(tmp_path, before="", wrong="False"):
@@ -149,7 +154,7 @@ def test_an_honest_solution_passes_and_its_seed_can_be_repeated(tmp_path):
 def test_a_solution_that_is_right_only_where_it_is_checked_fails(tmp_path, cheat):
     """Those that reach for the judge are apart; the others know as much beside it."""
     steps = 1300 if "counts" in cheat else 128
-    apart = cheat in REACHING
+    apart = cheat.split()[0] in REACHING
     found = checked(tmp_path, *CHEATS[cheat], steps=steps, untrusted=apart)
     assert not found.get("passes"), found["text"]
 
@@ -160,8 +165,7 @@ def test_nothing_around_it_tells_a_training_from_a_check(tmp_path):
     before = LOOKS_AROUND.replace("LIMITS", repr(limits()))
     found = checked(tmp_path, before.replace("USER", str(os.getuid())), "looks()")
     wrong = [r for r in found["document"]["records"] if r["verdict"] == "disagree"]
-    assert wrong
-    assert all("step" in row["trial"] for row in wrong)
+    assert {"step" in row["trial"] for row in wrong} == {True, False}
 
 
 def limits():

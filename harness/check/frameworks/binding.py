@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from gradwatch.harness.check.frameworks import ARGUMENTS, Bound
+from gradwatch.harness.check.frameworks.runs import observe
 from gradwatch.harness.tracing import Call
 
 
@@ -75,6 +77,14 @@ def require_fit(
         at = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
         name = getattr(takes, "__qualname__", repr(takes))
         raise ValueError(f"{name}{signature}{at}: {error}; {ARGUMENTS}") from None
+
+
+def observed(
+    candidate: Any, given: Sequence[Any], tensors: Sequence[Any], *how: Any
+) -> dict[str, Any]:
+    """What `runs.observe` says of a candidate; `given` is a reference's `Call`."""
+    bound: Any = SimpleNamespace(call=Call(candidate, *given), tensors=tensors)
+    return vars(observe(bind(candidate, bound), tensors, *how))
 
 
 def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -7,7 +7,6 @@ finds what it finds in anybody's training.
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import os
 import pickle
@@ -18,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 Tensor = torch.Tensor
 Tensors = list["Tensor | None"]
@@ -36,6 +35,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 #: Steps from one look at how good it is to the next.
 VALIDATES = 25
+#: Threads of an operation, by default.
+THREADS = torch.get_num_threads()
 #: The descriptor of the pipe of a process that runs this.
 PIPE = 3
 
@@ -73,11 +74,14 @@ class Training:
 
     def __init__(self, model: Any) -> None:
         self.model, self.before, self.steps = model, Tensors(), 0
+        self.known: dict[str, Any] = {"__name__": __name__}
 
     def stage(self, asked: Mapping[str, Any]) -> dict[str, Tensors]:
         """Begin a stage: its data, where the parameters start, and how they go on."""
         self.asked, device = asked, asked["device"]
         self.before = []
+        torch.manual_seed(asked["seed"])
+        torch.set_num_threads(1 if asked["one_thread"] else THREADS)
         self.noise = torch.Generator(device).manual_seed(asked["seed"])
         flat, self.spec = tree_flatten(asked["data"])
         self.flat = [
@@ -167,6 +171,12 @@ class Training:
         """What the last step began with."""
         return {"tensors": self.before}
 
+    def observe(self, text: str, *given: Any) -> Any:
+        """What the function `observed` in a text says of the model."""
+        if "observed" not in self.known:
+            exec(text, self.known)
+        return self.known["observed"](self.model, *given)
+
     def _copies(self, tensors: Iterable[Tensor | None]) -> Tensors:
         """Copies that later steps do not reach, in the precision of the caller's."""
         narrow = self.asked["narrow"]
@@ -221,30 +231,33 @@ def described(tensor: Tensor) -> tuple[str, list[int], bytes]:
 
 def main() -> None:
     """Answer requests: first what to load, then stages and steps."""
-    pipe, training = Connection(PIPE), Training(None)
+    pipe, training, contents = Connection(PIPE), Training(None), list[bytes]()
+
+    def named(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        dtype, shape, content = described(value)
+        contents.append(content)
+        return {"dtype": dtype, "shape": shape}
+
     while True:
         try:
             what, *given = pickle.loads(pipe.recv_bytes())
         except EOFError:
             return
-        raised, found = "", dict[str, list[Any]]()
+        contents.clear()
         try:
             if what == "load":
-                training = Training(loaded(*given))
+                training, found = Training(loaded(*given)), None
             else:
-                record = getattr(training, what)(*given).items()
-                found = {
-                    n: [None if t is None else described(t) for t in ts]
-                    for n, ts in record
-                }
+                found = getattr(training, what)(*given)
+            said = json.dumps({"found": tree_map(named, found)})
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             raised = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        shapes = {
-            name: [one and one[:2] for one in each] for name, each in found.items()
-        }
-        pipe.send_bytes(json.dumps({"raised": raised, "tensors": shapes}).encode())
-        for one in filter(None, itertools.chain(*found.values())):
-            pipe.send_bytes(one[2])
+            said = json.dumps({"raised": raised})
+            contents.clear()
+        for content in (said.encode(), *contents):
+            pipe.send_bytes(content)
 
 
 if __name__ == "__main__":

@@ -112,8 +112,8 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
         between = torch.nan if floating(tensor) else 0
         shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
         wide = torch.full(shape, between, dtype=tensor.dtype, device=tensor.device)
-        wide[..., ::2] = tensor
-        return wide[..., ::2]
+        wide[..., 1::2] = tensor  # not where its storage begins, as of any slice
+        return wide[..., 1::2]
     for axis, length in enumerate(tensor.shape if layout == "expanded" else ()):
         first = tensor.narrow(axis, 0, 1) if length > 1 else tensor
         if length > 1 and bool((tensor == first).all()):

@@ -1,63 +1,68 @@
-"""A candidate that nobody trusts: observed in a process of its own, judged here."""
+"""A candidate that nobody trusts: run in a process of its own, judged here."""
 
 from __future__ import annotations
 
 import contextlib
 import pickle
 import shutil
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import psutil
 import torch
-from msgspec import Struct
 
-from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised, loop
-from gradwatch.harness.check.frameworks.binding import bind
+from gradwatch.harness.check.frameworks import (
+    ARGUMENTS,
+    Bound,
+    Elsewhere,
+    Raised,
+    binding,
+    loop,
+    observation,
+    runs,
+)
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.check.frameworks.runs import Tensor, observe
+from gradwatch.harness.check.frameworks.runs import Tensor
+from gradwatch.harness.check.script import text_of
 from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.machines import memory
+from gradwatch.harness.tracing import calls
 from gradwatch.harness.workers import confinement
 from gradwatch.harness.workers.arrays import legible
-from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.formulas.fork import Ended, Fork
 from gradwatch.harness.workers.process import Process
 
 #: Seconds for a step of a training.
 PATIENCE = 60.0
-
+#: What `loop.Training.observe` is told, when there is no training any more.
+OBSERVED = f"{text_of(observation, calls, runs, binding)}\n\nARGUMENTS = {ARGUMENTS!r}"
 
 #: How a process begins that becomes a script.
 _BEGIN = confinement.__name__, confinement.become.__name__
 
-
-class Answer(Struct):
-    """What was observed, or raised in its place; tensors travel as bytes."""
-
-    raised: str = ""
-    seen: Observation[Tensor] | None = None
-    missing: list[str] = []
+T = TypeVar("T")
 
 
-class Head(Struct):
-    """What `loop.main` raised, or the types and shapes of the tensors that follow."""
+#: What is no answer of that script.
+FORGED = "wrote into the pipe of its process"
+
+
+class Head(msgspec.Struct):
+    """What `loop.main` raised or found; bytes follow for each tensor in it."""
 
     raised: str = ""
-    tensors: dict[str, list[tuple[str, list[int]] | None]] = {}
+    found: Any = None
 
 
 class Apart(Elsewhere):
-    """A candidate that nobody trusts, in confined processes of its own.
+    """A candidate that nobody trusts, in a confined process that runs a script.
 
-    What is sent there are tensors; what comes back are tensors and texts, and nothing
-    that it changes is here. Trials are run in a fork of this process, a training in a
-    script that holds nothing of ours.
+    What is sent there are tensors and our own code; what comes back are tensors and
+    texts, and nothing that it changes is here. The training comes first: nothing has
+    happened there that does not happen in anybody's.
 
     Args:
-        seconds: Of processor time, in trials.
+        seconds: For an answer in a trial.
         folder, name, init: As for `loop.loaded`.
 
     Raises:
@@ -68,18 +73,24 @@ class Apart(Elsewhere):
         self, seconds: float, folder: str, name: str, init: Any = None
     ) -> None:
         self.__qualname__ = name.rpartition(":")[2]  # for who names it
-        self._named, self._seconds = (folder, name, init), seconds
+        self._named, self._seconds = ("load", folder, name, init), seconds
         self._open = contextlib.ExitStack()
-        self._scratch = self._open.enter_context(scratch("check")) / "own"
-        self._scratch.mkdir()
-        self._candidate: Any = None
-        self._training: Process | None = None
-        self._fork = Fork(self._answer, lambda: None)
-        loaded = self._asked(None)
-        self.missing = loaded.missing
-        if loaded.raised:
+        self._process: Process | None = None
+        self._has_trained = False
+        try:
+            self._asked(seconds, *self._named)
+        except Raised as error:
             self.close()
-            raise ValueError(f"the candidate cannot be loaded: {loaded.raised}")
+            raise ValueError(f"the candidate cannot be loaded: {error}") from None
+
+    def train(self, *request: Any) -> dict[str, list[Any]]:
+        """What `loop.Training` answers.
+
+        Raises:
+            Raised: By the candidate.
+        """
+        self._has_trained = True
+        return self._as(dict[str, list[Tensor | None]], PATIENCE, *request)
 
     def observe(self, bound: Bound, *how: Any) -> Observation[Tensor]:
         """See `runs.observe`; `how` are its arguments after the tensors.
@@ -87,112 +98,82 @@ class Apart(Elsewhere):
         Raises:
             Raised: By the candidate.
         """
-        sent = replace(bound, traced=None, call=replace(bound.call, function=bool))
-        answer = self._asked((sent, how))
-        if answer.seen is None:
-            raise Raised(answer.raised)
-        return answer.seen
+        if self._has_trained:  # another one, that no training has changed
+            self._asked(self._seconds, *self._named)
+            self._has_trained = False
+        call = bound.call
+        given = call.args, call.kwargs, call.state, call.draws
+        asked = OBSERVED, given, bound.tensors, bound.wanted, *how
+        return self._as(Observation[Tensor], self._seconds, "observe", *asked)
 
-    def train(self, *request: Any) -> dict[str, list[Any]]:
-        """What `loop.Training` answers, in a process that holds nothing of ours.
+    def close(self) -> None:
+        """End it, and remove what it has written."""
+        self._open.close()
 
-        Raises:
-            Raised: By the candidate.
-        """
-        if self._training is None:
-            self._training = self._begun()
-            self.train("load", *self._named)
+    def _as(self, kind: type[T], *asked: Any) -> T:
         try:
-            self._training.connection.send_bytes(pickle.dumps(request))
-            head = msgspec.json.decode(self._heard(self._training), type=Head)
-            found = {
-                name: [
-                    s and _received(Tensor, (*s, self._heard(self._training)))
-                    for s in each
-                ]
-                for name, each in head.tensors.items()
-            }
+            return msgspec.convert(self._asked(*asked), kind)
+        except msgspec.ValidationError:
+            raise Raised(FORGED, ended=True) from None
+
+    def _asked(self, seconds: float, *request: Any) -> Any:
+        process = self._process
+        if process is None:
+            process = self._process = self._begun()
+            if request != self._named:
+                self._asked(self._seconds, *self._named)
+        try:
+            process.connection.send_bytes(pickle.dumps(request))
+            head = msgspec.json.decode(self._heard(process, seconds), type=Head)
+            found = _filled(head.found, lambda: self._heard(process, seconds))
         except (EOFError, OSError) as error:
-            how = self._training.end()
+            self._process, how = None, process.end()
             late = isinstance(error, TimeoutError)
-            why = f"no answer in {PATIENCE:g} s" if late else how
+            why = f"no answer in {seconds:g} s" if late else how
             raise Raised(f"ended the process: {why}", ended=True) from None
         except (msgspec.MsgspecError, RuntimeError, ValueError):
-            raise Raised("wrote into the pipe of its process", ended=True) from None
+            raise Raised(FORGED, ended=True) from None
         if head.raised:
             raise Raised(legible(head.raised))
         return found
 
     def _begun(self) -> Process:
-        home = self._scratch / "home"
+        home = self._open.enter_context(scratch("check")) / "home"
         home.mkdir()
         script = shutil.copy(loop.__file__, home / "train.py")
-        where = loop.PIPE, str(script), str(home), [self._named[0]]
+        where = loop.PIPE, str(script), str(home), [self._named[1]]
         begun = Process(*_BEGIN, *where, stdout=None, alone=True)
         self._open.callback(begun.close)
-        begun.heard(PATIENCE)
+        self.missing = pickle.loads(begun.heard(PATIENCE))  # of our own code, still
         return begun
 
-    def _heard(self, training: Process) -> bytes:
+    def _heard(self, process: Process, seconds: float) -> bytes:
         """What it says; it is killed where it takes half of the memory."""
 
         def limited() -> None:
             with contextlib.suppress(psutil.Error):
-                if training.process.memory_info().rss > memory() // 2:
-                    training.kill()
+                if process.process.memory_info().rss > memory() // 2:
+                    process.kill()
 
-        return training.heard(PATIENCE, limited)
-
-    def close(self) -> None:
-        """End it, and remove what it has written."""
-        self._fork.end()
-        self._open.close()
-
-    def _asked(self, request: Any) -> Answer:
-        try:
-            content = self._fork.ask(pickle.dumps(request))
-            return msgspec.msgpack.decode(content, type=Answer, dec_hook=_received)
-        except Ended as how:
-            return Answer(f"ended the process: {how}")
-        except (msgspec.MsgspecError, RuntimeError):
-            return Answer("wrote into the pipe of its process")
-
-    # --- in the fork ------------------------------------------------------------------
-
-    def _answer(self, content: bytes) -> bytes:
-        """Answer the judge, which alone has sent this."""
-        request, answer = pickle.loads(content), Answer()
-        try:
-            if self._candidate is None:
-                answer.missing = confinement.confine(
-                    self._scratch, [Path(self._named[0])], self._seconds
-                )
-                self._candidate = loop.loaded(*self._named)
-            if request:
-                bound, how = request
-                call = bind(self._candidate, bound)
-                answer.seen = observe(call, bound.tensors, bound.wanted, *how)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
-            answer.raised = in_short(error)
-        return msgspec.msgpack.encode(answer, enc_hook=_sent)
+        return process.heard(seconds, limited)
 
 
-def _sent(value: Any) -> Any:
-    """A tensor as its type, its shape and its bytes."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"returned {type(value).__name__}, no tensor")
-    return loop.described(value)
-
-
-def _received(kind: type, sent: Any) -> Any:
-    """The tensor.
+def _filled(found: Any, heard: Callable[[], bytes]) -> Any:
+    """What was found, with the tensors whose bytes are heard in that order.
 
     Raises:
-        msgspec.ValidationError: It is none.
+        ValueError: Something is no tensor.
     """
-    name, shape, content = msgspec.convert(sent, tuple[str, list[int], bytes])
-    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if isinstance(found, list):
+        return [_filled(one, heard) for one in found]
+    if not isinstance(found, dict):
+        return found
+    if "dtype" not in found:
+        return {name: _filled(one, heard) for name, one in found.items()}
+    dtype = getattr(torch, str(found["dtype"]).removeprefix("torch."), None)
+    content = heard()
     if not isinstance(dtype, torch.dtype) or len(content) % dtype.itemsize:
-        raise msgspec.ValidationError("no tensor")
+        raise ValueError("no tensor")
     flat = torch.frombuffer(bytearray(content or bytes(dtype.itemsize)), dtype=dtype)
+    shape = msgspec.convert(found.get("shape"), list[int])
     return flat[: len(content) // dtype.itemsize].reshape(shape)
