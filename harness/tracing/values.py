@@ -106,10 +106,12 @@ def as_exact(value: Any) -> Any:
 
 def as_it_ran(value: Any, was: Any) -> Any:
     """A value, of which `as_exact` makes the tensor that it was in a run."""
-    if isinstance(value, Node) and was is not None:
+    if was is None:
+        return value
+    if isinstance(value, Node):
         _RAN.get()[value] = was
-    exact = hasattr(value, "resolve_conj") and was is not None
-    return was if exact else value
+        return value
+    return was if hasattr(value, "resolve_conj") else value
 
 
 def is_float_tensor(value: Any) -> bool:

@@ -174,7 +174,9 @@ def _peak(
         least = np.maximum(own[1], -_total(node, shared))
         return np.maximum(_total(node, up), 0), least
     if name and ERROR[name] is copied:
-        return np.maximum(_total(node, up), 0), np.maximum(_total(node, down), 0)
+        moved = (computed(node, *exponents) for exponents in (up, down))
+        above_one, below_one = (np.maximum(exponent, 0) for exponent in moved)
+        return above_one, below_one
     if name == "matmul":
         a, b = (np.abs(source.value) for source in node.inputs)
         return np.maximum(_log2(a @ b), 0), own[1]
@@ -200,6 +202,9 @@ def _total(node: Node, exponents: list[Exponents]) -> Exponents:
     Of the negated exponents below 1 it is what the terms' smallest partial products add
     up to: a factor that is taken out of a sum is in all terms that are not zero.
     """
+    if operation(node) in ("add", "subtract"):
+        exponent = np.logaddexp2(*exponents)
+        return np.where(np.isfinite(exponent), exponent, 0.0)
     largest = max((float(e.max()) for e in exponents if e.size), default=0.0)
     largest = max(largest, -1e300)  # where all terms are zero
     terms = [np.exp2(e.astype(np.longdouble) - largest) for e in exponents]
