@@ -91,12 +91,13 @@ class Growth:
         before = reversed(graph.topological_order([step]))
         made = next((words.made[n][0] for n in before if n in words.made), step)
         term = words.term(step) if step in words.sweep.flows else words.quoted(step)
-        if growth(step) < 1 / SAYS_NOTHING:
-            return ""
-        said = f"rounding grows {growth(step):,.0f}-fold in"
+        said = f"rounding grows {growth(step):,.0f}-fold in {term}{words.line(made)}"
         if shares[step] >= 1:
-            said = "nothing but rounding is left where terms cancel in"
+            said = f"nothing but rounding is left where terms cancel in {term}"
+            said += words.line(made)
+        if growth(step) < 1 / SAYS_NOTHING:
+            much = shares[end] / self.least
+            said = f"rounding grows {much:,.0f}-fold in all, in no step by much"
         return (
-            f"{said} {term}{words.line(made)}: float64 tells more, or more numbers in"
-            " its sums (a larger batch)"
+            f"{said}: float64 tells more, or more numbers in its sums (a larger batch)"
         )

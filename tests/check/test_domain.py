@@ -369,6 +369,20 @@ def test_the_step_is_the_one_that_cancels_and_not_one_beside_it():
     assert all("near = (x + 1e6) - 1e6" in r.step for r in found)
 
 
+def test_what_no_single_step_hides_has_a_way_round_too():
+    def cast(x, w, b, v, c):
+        h = torch.tanh(linear(x.bfloat16(), w.bfloat16(), b.bfloat16()))
+        y = linear(h, v.bfloat16(), c.bfloat16())
+        return torch.nn.functional.layer_norm(y, (4,)).float()
+
+    linear, sizes = torch.nn.functional.linear, ((8, 6), (8,), (4, 8), (4,))
+    torch.manual_seed(0)
+    for _ in range(2):
+        given = torch.randn(3, 6), *(torch.randn(size) / 3 for size in sizes)
+    (silent,) = (r for r in check(cast, None, given, quick=True).rows if r.silent)
+    assert "in no step by much: float64 tells more" in silent.step
+
+
 def test_what_needs_more_memory_than_there_is_is_a_line_with_the_number():
     def outer(a):
         return a[:, None] * a[None, :]
