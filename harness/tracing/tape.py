@@ -161,16 +161,10 @@ class Program(torch.nn.Module):
 
     def ran(self, tensors: Sequence[Tensor]) -> dict[fx.Node, Any]:
         """What each operator makes of tensors, in their own precision."""
-        made: dict[fx.Node, Any] = {}
-
-        class Noting(fx.Interpreter):
-            def run_node(self, n: fx.Node) -> Any:
-                made[n] = super().run_node(n)
-                return made[n]
-
+        kept = fx.Interpreter(self, garbage_collect_values=False, graph=self.graph)
         with torch.no_grad():
-            Noting(self, graph=self.graph).run(*tensors)
-        return made
+            kept.run(*tensors)
+        return kept.env
 
 
 @dataclass(frozen=True)

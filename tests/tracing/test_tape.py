@@ -143,6 +143,11 @@ NEAR = {
 }
 
 
+def test_whether_a_number_is_nan_is_certain():
+    traced = trace(lambda x: x if x.sum().isnan() else x * 2, [torch.randn(9)])
+    traced.refuse_contested("float32")
+
+
 @pytest.mark.parametrize("name", NEAR)
 def test_a_branch_within_rounding_of_the_other_is_refused(name):
     traced = trace(NEAR[name], [torch.randn(9, generator=torch.manual_seed(0))])
