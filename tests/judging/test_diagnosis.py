@@ -70,7 +70,7 @@ def test_nothing_is_searched_where_everything_passes(monkeypatch: Any) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr("gradwatch.harness.judging.diagnosis.Sweep", refuse)
+    monkeypatch.setattr("gradwatch.harness.judging.diagnosis.search.Sweep", refuse)
     assert said(layer_norm()) == ["", "", ""]
 
 
@@ -327,6 +327,28 @@ def test_what_a_few_digits_show_is_not_certain() -> None:
         first, _ = judge("mul", [a, b], dy, [2 * dy * b, dy * a], dtype=dtype)
         assert "da is counted twice" in first.diagnosis
         assert first.diagnosis.startswith("perhaps") != certain
+
+
+@pytest.mark.parametrize(
+    ("dy", "b", "factor", "words"),
+    [
+        (1.0, B, 42.17, "multiplied by 42.17"),
+        (0.7, B, 0.7 * 60, "multiplied by 42"),
+        (np.sign(DY), B, 1.7, "multiplied by 1.7"),
+        (DY, 2.0, 2.0, "counted twice"),
+        (0.5, 1.0, 0.5, "halved"),
+        (-1.0, B, -1.0, "given the wrong sign"),
+    ],
+)
+def test_of_what_is_the_same_at_these_numbers_the_simplest_is_said(
+    dy: Any, b: Any, factor: float, words: str
+) -> None:
+    """Where |dy| is the same everywhere, its square, too, is but a factor."""
+    dy, b = (np.broadcast_to(v, X.shape).astype(np.float32) for v in (dy, b))
+    wrong = (factor * dy.astype(np.float64) * b).astype(np.float32)
+    first, second = judge("mul", [X, b], dy, [wrong, dy * X])
+    assert first.diagnosis.removeprefix("perhaps ").startswith(f"da is {words}:")
+    assert not second.diagnosis
 
 
 def large(wrong: Callable[[Any, Any], Any]) -> str:

@@ -16,37 +16,15 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.acceptance.parts import Box
-from gradwatch.harness.judging.diagnosis.search import Case, Finding, search
-from gradwatch.harness.judging.diagnosis.sweep import Sweep
+from gradwatch.harness.judging.diagnosis.search import EACH, WRONG, explanations
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 
-#: Seconds of the processor, so that a busy machine finds the same: of a call, in all.
-EACH, REPORT = 2.0, 10.0
+__all__ = ("Diagnoses", "explanations")
+REPORT = 10.0  # seconds of the processor in all
 FEW = 8  # elements that are looked at of a large vector
-WRONG = ("disagree", "nonfinite")
-
-
-def explanations(
-    right: Reference,
-    got: Mapping[str, Array | None],
-    judgements: Sequence[Any],
-    seconds: float = EACH,
-) -> tuple[Sweep | None, dict[str, list[Finding]]]:
-    """The right gradient's graph, and by wrong tensor what explains it, best first.
-
-    The reference is built once more; nothing is where nothing is to be explained.
-    """
-    until = time.thread_time() + seconds
-    wrong = [j.tensor for j in judgements if j.verdict in WRONG]
-    if not wrong or right.build is None:
-        return None, {}
-    ties = next((j.convention for j in judgements if j.convention), "first")
-    with np.errstate(all="ignore"):
-        case = Case(right, ties if ties in right.graphs else "first", got, wrong, until)
-        return case.sweep, search(case)
 
 
 class Diagnoses:

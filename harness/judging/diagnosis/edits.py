@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis.sweep import Array, At, Make, Sweep, itself
+from gradwatch.harness.judging.diagnosis.sweep import Array, At, Make, Sweep
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.impls import graph
@@ -55,22 +55,6 @@ class Edit:
 # What may stand for a value ---------------------------------------------------------
 
 
-def _along(how: Callable[..., Any]) -> Callable[[Array, int | None], Array]:
-    return lambda x, i: np.broadcast_to(how(x, axis=i, keepdims=True), x.shape)
-
-
-def _without(x: Array, axis: int, place: int) -> Array:
-    out = x.copy()
-    np.moveaxis(out, axis, 0)[place] = 0
-    return out
-
-
-def _taken(x: Array, axis: int, start: int, step: int) -> Array:
-    """Elements along an axis from a place on; beyond the ends the first or last."""
-    places = start + step * np.arange(x.shape[axis])
-    return x.take(np.clip(places, 0, x.shape[axis] - 1), axis)
-
-
 #: What may stand for a value, computed from it alone.
 _VALUES: Sequence[Form] = (
     (4, "1 stands for {}", np.ones_like),
@@ -94,29 +78,32 @@ _MATRICES: Sequence[Form] = (
     (6, "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
     (6, "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
 )
-_Along = tuple[tuple[float, str, Callable[[Array, Any], Array]], ...]
-#: Along an axis or of all: of masks, too, or of numbers alone.
-_MOVES: _Along = (
-    (5.5, "{} is reversed", np.flip),
-    (6, "{} is shifted by one", lambda x, i: np.roll(x, 1, i)),
-    (6, "{} is shifted back by one", lambda x, i: np.roll(x, -1, i)),
+#: What becomes of rows, or of all elements in a row: of masks, too, up to MOVES.
+_ROWS: Sequence[Form] = (
+    (5.5, "{} is reversed", lambda x: x[::-1]),
+    (6, "{} is shifted by one", lambda x: np.roll(x, 1, 0)),
+    (6, "{} is shifted back by one", lambda x: np.roll(x, -1, 0)),
+    (6.5, "{} is shifted, its first kept", lambda x: np.r_[x[:1], x[:-1]]),
+    (6.5, "{} is shifted, its last kept", lambda x: np.r_[x[1:], x[-1:]]),
+    (6, "the mean of {} stands for it", lambda x: _alike(x.mean(0), x)),
+    (6, "the sum of {} stands for it", lambda x: _alike(x.sum(0), x)),
+    (6, "the last of {} is left out", lambda x: np.r_[x[:-1], 0 * x[-1:]]),
+    (6, "the first of {} is left out", lambda x: np.r_[0 * x[:1], x[1:]]),
+    (6, "the first of {} is alone", lambda x: np.r_[x[:1], 0 * x[1:]]),
+    (7.5, "the first of {} stands for all", lambda x: _alike(x[0], x)),
+    (7.5, "the last of {} stands for all", lambda x: _alike(x[-1], x)),
 )
-_MEANS: _Along = (
-    (6, "the mean of {} stands for it", _along(np.mean)),
-    (6, "the sum of {} stands for it", _along(np.sum)),
-)
-#: Along an axis alone, likewise.
-_STEPS: _Along = (
-    (6.5, "{} is shifted, its first kept", lambda x, i: _taken(x, i, -1, 1)),
-    (6.5, "{} is shifted, its last kept", lambda x, i: _taken(x, i, 1, 1)),
-)
-_TERMS: _Along = (
-    (6, "the last of {} is left out", lambda x, i: _without(x, i, -1)),
-    (6, "the first of {} is left out", lambda x, i: _without(x, i, 0)),
-    (6, "the first of {} stands for all", lambda x, i: _taken(x, i, 0, 0)),
-    (6, "the last of {} stands for all", lambda x, i: _taken(x, i, x.size, 0)),
-    (6, "the first of {} is alone", lambda x, i: x - _without(x, i, 0)),
-)
+_MOVES = 5
+
+
+def _alike(row: Array, rows: Array) -> Array:
+    return np.broadcast_to(row, rows.shape)
+
+
+def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
+    if axis is None:
+        return form(x.ravel()).reshape(x.shape)
+    return np.moveaxis(form(np.moveaxis(x, axis, 0)), 0, axis)
 
 
 def forms(x: Array, digits: int) -> Iterator[Form]:
@@ -128,13 +115,11 @@ def forms(x: Array, digits: int) -> Iterator[Form]:
     if x.ndim > 2:
         turn = "{} is turned about in its last two axes"
         yield 5, turn, lambda x: np.flip(x, (-2, -1))
-    everywhere = _MOVES + _MEANS * number
-    for axis in (None, *range(x.ndim)):
-        rows = everywhere if axis is None else everywhere + _STEPS + _TERMS * number
-        for rank, text, form in rows if x.size > 1 else ():
-            if axis is None or x.shape[axis] > 1:
-                at = text if axis is None else f"{text} along axis {axis}"
-                yield rank, at, partial(lambda f, i, x: f(x, i), form, axis)
+    for axis in (None, *(i for i, n in enumerate(x.shape) if 1 < n < x.size)):
+        at = "" if axis is None else f" along axis {axis}"
+        rows = (_ROWS if number else _ROWS[:_MOVES]) if x.size > 1 else ()
+        for rank, text, form in rows:
+            yield rank, text + at, partial(_along, axis, form)
 
 
 def _roundings(digits: int) -> Iterator[Form]:
@@ -152,42 +137,40 @@ def by(how: Callable[..., Any], *nodes: Node) -> Make:
 
 
 def stand_ins(
-    put: Callable[[Make], tuple[Edits, Edits]],
+    put: Callable[[Make], Edits],
     about: tuple[Node, ...],
     digits: int,
     others: Sequence[Node] = (),
     text: str = "",
     rank: float = 0,
-    read: Make | None = None,
 ) -> Iterator[Edit]:
     """Other forms of a value, and other values, where `put` has them stand.
 
     `about` is where, and the value; the text says where, and without one the value is
-    named as a term. It is read there, unless another `read` is given.
+    named as a term.
     """
     value, name = about[-1], "{0}" if text else "{term}"
-    given = read or by(np.asarray, value)
     for cost, said, form in forms(value.value, digits):
-        made = put(partial(lambda f, at: np.asarray(f(given(at))), form))
-        yield Edit(cost + rank, text + said.format(name), about, *made)
+        made = put(by(form, value))
+        yield Edit(cost + rank, text + said.format(name), about, made)
+    copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():
         cost, said = 4 + (other.primitive is not None), f"{text}{{1}} stands for {name}"
-        made = put(by(np.asarray, other))
-        yield Edit(cost + rank, said, (*about, other), *made)
+        yield Edit(cost + rank, said, (*about, other), put(by(copied, other)))
 
 
-def _there(node: Node, make: Make) -> tuple[Edits, Edits]:
-    return {node: make}, {}
+def _there(node: Node, other: Make) -> Edits:
+    return {node: other}
 
 
-def _operand(node: Node, place: int, other: Make) -> tuple[Edits, Edits]:
+def _operand(node: Node, place: int, other: Make) -> Edits:
     """A node whose operand is another."""
 
     def make(at: At) -> Array:
         arrays = [other(at) if i == place else at(n) for i, n in enumerate(node.inputs)]
         return graph.computed(node, arrays)
 
-    return {node: make}, {}
+    return {node: make}
 
 
 # Of one node ------------------------------------------------------------------------
@@ -196,88 +179,87 @@ def _operand(node: Node, place: int, other: Make) -> tuple[Edits, Edits]:
 def local(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Every edit of one node that depends on a cotangent, from cheap to dear."""
     for node in sweep.ends:
-        yield from _terms(node, sweep, digits, by(np.asarray, *node.inputs), -3)
+        yield from _terms(node, sweep, digits, [*sweep.ends], -3)
     for node in [n for n in sweep.flowing if n not in sweep.ends]:
-        yield from _terms(node, sweep, digits, partial(itself, node), 0)
+        given = [*sweep.cotangents] if node in sweep.cotangents else []
+        others = near(node, sweep)
+        yield from _terms(node, sweep, digits, [*given, *others], -bool(given))
+        for other in others:
+            for cost, how, words in _BY:
+                text = f"{{term}} is {words} by {{0}}"
+                yield Edit(cost, text, (node, other), {node: by(how, node, other)})
         yield from _sums(node, sweep)
-        yield from _copies(node)
         yield from _operands(node, sweep, digits)
 
 
+_BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
+
+
 def _terms(
-    node: Node, sweep: Sweep, digits: int, read: Make, rank: int
+    node: Node, sweep: Sweep, digits: int, others: Sequence[Node], rank: int
 ) -> Iterator[Edit]:
     """Edits of what flows; of a gradient that comes out, which rank first."""
-    yield Edit(1 if rank else 3, "{term} is", (node,), {node: read}, plain=True)
-    for other in near(node, sweep, wider=True) if not rank else ():
-        for cost, how, words in (
-            (5, np.multiply, "multiplied"),
-            (4.5, np.divide, "divided"),
-        ):
-            made = partial(lambda f, o, at: f(read(at), at(o)), how, other)
-            text = f"{{term}} is {words} by {{0}}"
-            yield Edit(cost, text, (node, other), {node: made})
-    given = node in sweep.cotangents
-    alike = [*sweep.ends] if rank else [*sweep.cotangents] * given + near(node, sweep)
-    alike = [n for n in alike if n.shape == node.shape and n is not node]
-    put, rank = partial(_there, node), rank - given
-    yield from stand_ins(put, (node, node), digits, alike, "", rank, read)
+    least, zero = (1, "zero everywhere") if node in sweep.ends else (3, "left out")
+    itself = {node: by(np.asarray, node)}
+    yield Edit(least, "{term} is", (node,), itself, plain=True)
+    for cost, said, form in (
+        (1.05, zero, np.zeros_like),
+        (1, "counted twice", partial(np.multiply, 2)),
+        (1, "given the wrong sign", np.negative),
+    ):
+        yield Edit(least - cost, f"{{term}} is {said}", (node,), {node: by(form, node)})
+    there = partial(_there, node)
+    yield from stand_ins(there, (node, node), digits, others, "", rank)
 
 
 def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
     """One copy for a sum; other axes, up to where it is copied again."""
     name = node.primitive.name if node.primitive else ""
+    if name == "scatter_add":
+        text = "equal indices overwrite {term}, and do not add it up"
+        copy = partial(_written, node.attributes["index"], node)
+        yield Edit(4, text, node.inputs, {node: by(copy, *node.inputs)})
     if name not in ("sum", "sum_to") or node.size == node.inputs[0].size:
         return
-    (source,), chain = node.inputs, [node]
-    axes = summed_axes(node, source.shape)
-    one = {0: "the first copy stands for the sum"}
-    one[-1] = "the last copy overwrites the others"
-    for place, words in one.items():
-        text = f"in the sum of {{term}}, {words}"
+    (source,), chain, hows = node.inputs, [node], dict[str, Callable[[Array], Array]]()
+    for place, words in ((0, "first copy stands for"), (-1, "last copy overwrites")):
+        axes = summed_axes(node, source.shape)
         at = tuple(place if i in axes else slice(None) for i in range(source.ndim))
-        copy = by(partial(lambda i, x: x[i].reshape(node.shape), at), source)
-        yield Edit(4, text, (source,), {node: copy})
+        copy = partial(lambda i, x: x[i].reshape(node.shape), at)
+        hows[f"in the sum of {{term}}, the {words} all"] = copy
+    for axis in (None, *range(source.ndim)):
+        along = "all axes" if axis is None else f"axis {axis}"
+        total = partial(np.sum, axis=axis, keepdims=True)
+        hows[f"{{term}} is summed along {along} instead"] = total
     while len(users := _users(chain[-1], sweep.flowing)) == 1:
-        chain.append(users[0])
-        if chain[-1].primitive and chain[-1].primitive.name == "broadcast_to":
+        chain += users
+        if users[0].primitive and users[0].primitive.name == "broadcast_to":
             break
-    others = (None, *range(source.ndim))
     held = (None, *near(node, sweep)[:4])
-    for k, axis, outside in itertools.product(range(len(chain)), others, held):
+    rows = itertools.product(range(len(chain)), hows.items(), held)
+    for k, (text, how), outside in rows:
 
-        def made(
-            at: At, k: int = k, axis: int | None = axis, other: Node | None = outside
-        ) -> Array:
+        def made(at: At, k: int = k, how: Any = how, other: Any = outside) -> Array:
             # Inside or outside of the right sum it is the same.
             factor = 1.0 if other is None else at(other)
-            new = {node: (at(source) * factor).sum(axis, keepdims=True) / factor}
+            new = {node: how(at(source) * factor) / factor}
             for one in chain[1 : k + 1]:
-                new[one] = itself(one, lambda n: new[n] if n in new else at(n))
+                inputs = [new[n] if n in new else at(n) for n in one.inputs]
+                new[one] = graph.computed(one, inputs)
             return np.broadcast_to(new[chain[k]], chain[k].shape)
 
-        which = "all axes" if axis is None else f"axis {axis}"
-        text = f"{{term}} is summed along {which} instead"
-        yield Edit(5, text, (source,), {chain[k]: made})
+        yield Edit(4.5, text, (source,), {chain[k]: made})
+
+
+def _written(index: Array, node: Node, source: Array) -> Array:
+    """A scatter whose copies overwrite each other; the last place takes what is out."""
+    out = np.zeros(node.size + 1, node.dtype)
+    out[index] = source
+    return out[:-1].reshape(node.shape)
 
 
 def _users(node: Node, among: Sequence[Node]) -> list[Node]:
     return [n for n in among if any(source is node for source in n.inputs)]
-
-
-def _copies(node: Node) -> Iterator[Edit]:
-    """Copies that overwrite each other."""
-    name = node.primitive.name if node.primitive else ""
-    if name == "scatter_add" and node.attributes["index"].ndim:
-        index, source = node.attributes["index"], node.inputs[0]
-
-        def written(at: At) -> Array:
-            out = np.zeros(node.size + 1, node.dtype)
-            out[index] = at(source)
-            return out[:-1].reshape(node.shape)
-
-        text = "equal indices overwrite {term}, and do not add it up"
-        yield Edit(4, text, (source,), {node: written})
 
 
 def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
@@ -294,23 +276,23 @@ def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
             yield Edit(5, text, (source,), {node: by(np.asarray, source)})
 
 
-def near(source: Node, sweep: Sweep, *, wider: bool = False) -> list[Node]:
+def near(source: Node, sweep: Sweep) -> list[Node]:
     """Saved values of a shape, or that could be copied to it.
 
     Inputs and outputs come first, then what is near in the graph.
     """
 
     def fits(n: Node) -> bool:
-        named = n.primitive is not None or n in sweep.known
-        if n is source or n in sweep.flows or not named or n.dtype != source.dtype:
+        named = n is not source and (n.primitive is not None or n in sweep.known)
+        if not named or n in sweep.flows or n.dtype != source.dtype:
             return False
-        if not wider or n.ndim > source.ndim or not n.ndim:
-            return n.shape == source.shape
         pairs = zip(n.shape[::-1], source.shape[::-1], strict=False)
-        return all(a in (1, b) for a, b in pairs)
+        copied = 0 < n.ndim <= source.ndim and all(a in (1, b) for a, b in pairs)
+        return copied or n.shape == source.shape
 
-    def far(n: Node) -> tuple[bool, int]:
-        return n not in sweep.known, abs(sweep.place[n] - sweep.place[source])
+    def far(n: Node) -> tuple[bool, bool, int]:
+        distance = abs(sweep.place[n] - sweep.place[source])
+        return n.shape != source.shape, n not in sweep.known, distance
 
     return sorted(filter(fits, sweep.order), key=far)[:NEAREST]
 
@@ -337,66 +319,58 @@ def _constant(node: Node, sweep: Sweep, alone: bool, new: float) -> Edit:
     return Edit(rank, text, (user, node, user), edits, kept)
 
 
+def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Other values wherever the backward reads one, and where it computes it again."""
+    leaves = [n for n in sweep.inputs.values() if n.dtype.kind == "f"]
+    for _, text, form in _roundings(digits) if leaves else ():
+        said = text.format("what is saved of the inputs")
+        yield Edit(5, said, (leaves[0],), {n: by(form, n) for n in leaves})
+    for node in sweep.order:
+        text = "" if node in sweep.flows else "in the backward, "
+        there, found = partial(_there, node), [*_otherwise(node, text)]
+        named = node.primitive is not None or node in sweep.known or node.size > 1
+        if text and named and node.value.dtype.kind in "fb":
+            alike = near(node, sweep)[:8] if node.primitive else []
+            found += stand_ins(there, (node, node), digits, alike, text, 1)
+        again = "where the backward computes it again, "
+        again = again if node.primitive else "in all that the backward uses, "
+        for edit in found:
+            if text:
+                yield replace(edit, edits={}, saved=edit.edits)
+            if (node in sweep.forward and "rounded" not in edit.text) or not text:
+                said = edit.text.replace(text, again) if text else edit.text
+                yield replace(edit, rank=edit.rank + 0.5, text=said)
+
+
 #: What may be computed in place of an operation, and other attributes of one.
 _PAIRS = {"add": "subtract", "multiply": "divide", "sin": "cos", "tanh": "sigmoid"}
 _PAIRS |= {other: name for name, other in _PAIRS.items()}
 _ATTRIBUTES: Mapping[str, Sequence[Any]] = {
     "how": ("less", "less_equal", "greater", "greater_equal"),
     "at_tie": (0.0, 0.5, 1.0),
-    "axis": range(4),
+    "axis": (None, 0, 1, 2, 3),
 }
 
 
-def otherwise(sweep: Sweep) -> Iterator[Edit]:
-    """Other operations, attributes and orders, in both sweeps or the backward."""
-    for node in sweep.order:
-        if (step := node.primitive) is None:
-            continue
-        hows = dict[str, Make]()
-        if other := _PAIRS.get(step.name):
-            how = graph.PRIMITIVES[other].compute
-            hows[f"{other} stands for {step.name}"] = by(how, *node.inputs)
-        for name in _ATTRIBUTES.keys() & node.attributes.keys():
-            old = node.attributes[name]
-            for new in _ATTRIBUTES[name]:
-                said = f"{name} {new} stands for {old}".removeprefix("how ")
-                if new != old:
-                    how = partial(step.compute, **{**node.attributes, name: new})
-                    hows[said] = by(how, *node.inputs)
-        under = node.inputs[0].primitive
-        if step.elementwise and under and len(node.inputs[0].inputs) == 2:
-            said = f"{under.name} comes after {step.name}, not before,"
-            first = partial(lambda f, g, a, b: g(f(a), b), step.compute, under.compute)
-            hows[said] = by(first, *node.inputs[0].inputs)
-        for said, make in hows.items():
-            text, made = f"{said} in {{0}}", {node: make}
-            yield Edit(6, text, (node, node), made)
-            if node not in sweep.flows:
-                yield Edit(5.5, f"the backward has {text}", (node, node), {}, made)
-
-
-def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of saved values wherever they are used, and of what they are made of."""
-    leaves = [*sweep.inputs.values()]
-    for rank, text, form in _roundings(digits):
-        made = {n: by(form, n) for n in leaves if n.dtype.kind == "f"}
-        if leaves and rank < 7:
-            text = text.format("what is saved of the inputs")
-            yield Edit(5, text, (leaves[0],), made)
-    for node in sweep.order:
-        named = node.primitive is not None or node in sweep.known or node.size > 1
-        if named and node not in sweep.flows and node.value.dtype.kind in "fb":
-            alike, put, about = (
-                near(node, sweep)[:8],
-                partial(_there, node),
-                (node, node),
-            )
-            if node.primitive is None:
-                text = "in all that the backward uses, "
-                yield from stand_ins(put, about, digits, (), text, 1)
-                continue
-            for edit in stand_ins(put, about, digits, alike, "in the backward, ", 1):
-                yield replace(edit, edits={}, saved=edit.edits)
-            if node in sweep.forward:
-                text = "where the backward computes it again, "
-                yield from stand_ins(put, about, 0, alike, text, 1.5)
+def _otherwise(node: Node, where: str) -> Iterator[Edit]:
+    """Another operation, attribute or order of two operations."""
+    if (step := node.primitive) is None:
+        return
+    hows = dict[str, Make]()
+    if other := _PAIRS.get(step.name):
+        how = graph.PRIMITIVES[other].compute
+        hows[f"{other} stands for {step.name}"] = by(how, *node.inputs)
+    for name in _ATTRIBUTES.keys() & node.attributes.keys():
+        old = node.attributes[name]
+        for new in _ATTRIBUTES[name]:
+            said = f"{name} {new} stands for {old}".removeprefix("how ")
+            if new != old:
+                how = partial(step.compute, **{**node.attributes, name: new})
+                hows[said] = by(how, *node.inputs)
+    under = node.inputs[0].primitive
+    if step.elementwise and under and len(node.inputs[0].inputs) == 2:
+        said = f"{under.name} comes after {step.name}, not before,"
+        first = partial(lambda f, g, a, b: g(f(a), b), step.compute, under.compute)
+        hows[said] = by(first, *node.inputs[0].inputs)
+    for said, make in hows.items():
+        yield Edit(5.5, f"{where}{said} in {{0}}", (node, node), {node: make})

@@ -9,12 +9,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis import edits as rows
-from gradwatch.harness.judging.diagnosis.edits import Edit
+from gradwatch.harness.judging.diagnosis.edits import Edit, broad, constants, local
 from gradwatch.harness.judging.diagnosis.sweep import (
     Array,
     Make,
@@ -26,7 +26,6 @@ from gradwatch.harness.judging.diagnosis.tensors import (
     region_of,
     regions,
     split,
-    weights,
 )
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -35,6 +34,8 @@ from gradwatch.harness.judging.verdict import allowed
 from gradwatch.harness.judging.whole import Whole
 from gradwatch.impls.graph import Node
 
+EACH = 2.0  # seconds of the processor: a busy machine finds the same
+WRONG = ("disagree", "nonfinite")
 MOST = 48  # edits that are evaluated in full for one tensor
 SAME = 1e-6  # of another point's values: two edits that differ by less say the same
 BITS = 96  # of all elements, which many explanations fit by chance: 4 of float32
@@ -43,9 +44,6 @@ MANY = 16  # elements that no two edits fit by chance, with so many digits:
 SHARP = 24
 PAIRS = 8  # pairs of edits that are evaluated in full for one tensor
 FAR = 8  # rank from which an explanation is no reason to stop
-#: What pairs of edits do to terms.
-FACTORS = [(c, written(c, (), 0)[0][1]) for c in (0.0, 2.0, -1.0)]
-ONCE = [(1.0, "")]
 Predict = Callable[[Mapping[Node, Array]], Tensors]
 #: By an edit that fits no shape here, or an attribute of another operation.
 Raised = (ValueError, TypeError, LookupError)
@@ -80,16 +78,18 @@ class Finding:
         """What is said of it."""
         if self.predict is None:
             return self.words
-        if self.bits < BITS:
-            return f"perhaps {self.words}: {self.elements} elements show little"
         said = f"{self.words}: with this, all {self.elements} elements agree"
-        more = "explanation does" if self.others == 1 else "explanations do"
-        said += f" ({self.others} other {more}, too)" if self.others else ""
+        if self.bits < BITS:
+            said = f"{self.words}: {self.elements} elements show little"
+        elif self.others:
+            does = "explanation does" if self.others == 1 else "explanations do"
+            said += f" ({self.others} other {does}, too)"
         return said if self.certain else f"perhaps {said}"
 
 
 #: Projections of a tensor's error, how far off they may be, and how nodes move them.
 Weighed = tuple[Array, float, Mapping[Node, Array]]
+Move = tuple[Array, Edit]
 
 
 class Case:
@@ -98,24 +98,28 @@ class Case:
     def __init__(
         self,
         right: Reference,
-        ties: str,
         got: Mapping[str, Array | None],
-        wrong: Sequence[str],
+        judgements: Sequence[Any],
         until: float,
     ) -> None:
-        """Of tensors that came back, `wrong` are to be explained, by the time `until`.
+        """What is judged to be wrong is to be explained by the time `until`.
 
-        They may be off by the judge's own tolerance, limit times radius.
+        It may be off by the judge's own tolerance, limit times radius.
         """
         assert right.build is not None
-        self.sweep = sweep = Sweep(right.build, ties)
+        ties = next((j.convention for j in judgements if j.convention), "first")
+        ties = ties if ties in right.graphs else "first"
+        self.sweep, self.until = Sweep(right.build, ties), until
+        self.right = self.sweep.gradients(self.sweep.values)
+        arrays = {n: np.asarray(a) for n, a in got.items() if n in self.right}
         self.got = {
             n: a.astype(right.wide)
-            for n, a in got.items()
-            if n in sweep.tensors and a is not None
-            if a.shape == sweep.tensors[n].shape
+            for n, a in arrays.items()
+            if a.shape == self.right[n].shape and a.dtype != object
         }
-        self.wrong, self.until = [n for n in wrong if n in self.got], until
+        self.wrong = [
+            j.tensor for j in judgements if j.verdict in WRONG and j.tensor in self.got
+        ]
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         self.last = right.limit * right.arithmetics[-1].roundoff
         precision = PRECISIONS[right.dtype]
@@ -123,16 +127,9 @@ class Case:
         self.wholes: Mapping[str, Whole] = (
             right.wholes(ties, right.arithmetics[-1]) if self.digits < SHARP else {}
         )
-        self.words = Words(sweep)
-        self.right = sweep.gradients(sweep.values)
+        self.words = Words(self.sweep)
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
-        #: One over how far each element may be off, with a last rounding.
-        self.weight = {
-            n: weights(self.tolerance[n] + self.last * np.abs(value), value)
-            for n, value in self.right.items()
-            if n in self.wrong
-        }
-        nodes = {*sweep.order, *sweep.parts.values()}
+        nodes = {*self.sweep.order, *self.sweep.parts.values()}
         self.lengths = {n for node in nodes for n in (*node.shape, node.size)}
         summed = (n for n in nodes if n.inputs and n.size)
         self.lengths |= {n.inputs[0].size // n.size for n in summed}
@@ -147,15 +144,24 @@ class Case:
         """Wrong tensors without an explanation that is worth its name."""
         return [n for n in self.wrong if not any(f.rank < FAR for f in self.found[n])]
 
+    def error(self, name: str) -> tuple[Array, Array]:
+        """How far off a tensor is, and the weight: one over how far it may be."""
+        right, got = self.right[name], self.got[name]
+        room, size = self.tolerance[name] + self.last * np.abs(right), np.abs(right)
+        known = np.isfinite(room) & np.isfinite(size)
+        largest = np.max(size, initial=0.0, where=known)
+        w = 1 / np.maximum(room, max(1e-18 * float(largest), 1e-290))
+        return got - right, np.where(known, w, 0.0)
+
     def weighed(self) -> dict[str, Weighed]:
         """Of each wrong tensor whose error is finite."""
         found = dict[str, Weighed]()
-        for name, w in self.weight.items():
-            error = (self.got[name] - self.right[name]) * w
-            seen = np.array([float(np.sum(error * s)) for s in signs(w.shape)])
+        for name in self.wrong:
+            error, w = self.error(name)
+            seen = np.array([float(np.sum(error * w * s)) for s in signs(w.shape)])
             if np.isfinite(seen).all():
                 room = 3 * math.sqrt(max(1.0, float(np.count_nonzero(w))))
-                room += 1e-7 * float(np.abs(seen).max())
+                room += 1e-7 * _most(seen)
                 found[name] = seen, room, self.sweep.weights(name, w)
         return found
 
@@ -176,17 +182,14 @@ class Case:
 
     def scaled(self, edit: Edit, factor: float, said: str) -> Edit:
         """An edit with a factor before it, which has words if a person writes it."""
+        if factor == 1:
+            return edit
         ((node, make),) = edit.edits.items()
-        rank, text = edit.rank, edit.text
-        if edit.plain and not said:
+        rank, text = edit.rank + 2.5 * (not edit.plain), edit.text
+        if not said:
             rank = FAR - (node in self.sweep.ends)
-            text += f" multiplied by {factored(factor)}"
-        elif edit.plain:
-            rank -= {0.0: 1.05, 2.0: 1, -1.0: 1}.get(factor, 0)
-            whole = not factor and node in self.sweep.ends
-            text += " zero everywhere" if whole else f" {said}"
-        elif said:
-            rank, text = rank + 2.5, f"{text}, {said}"
+            said = f"multiplied by {factored(factor)}"
+        text += f" {said}" if edit.plain else f", {said}"
         made: dict[Node, Make] = {node: lambda at: make(at) * factor}
         return replace(edit, rank=rank, text=text, edits=made)
 
@@ -195,10 +198,7 @@ class Case:
 
         Less is believed of one by which other tensors would be wrong, or stay so.
         """
-
-        def predict(values: Mapping[Node, Array]) -> Tensors:
-            return self.sweep.gradients(values, edit.edits, edit.saved)
-
+        predict = partial(self.sweep.gradients, edit=edit)
         try:
             made = predict(self.sweep.values)
         except Raised:
@@ -220,57 +220,69 @@ class Case:
                 self.found[name].append(one)
 
 
-def search(case: Case) -> dict[str, list[Finding]]:
-    """Explanations of each wrong tensor, best first; at least what they share."""
-    for n in case.wrong:
-        for edit in regions(case.sweep, n, case.got[n], case.tolerance[n]):
-            case.edited(edit)
-    if weighed := case.weighed():
-        _local(case, weighed)
-    for edits in (rows.otherwise(case.sweep), rows.broad(case.sweep, case.digits)):
-        for edit in edits if case.open else ():
+def explanations(
+    right: Reference,
+    got: Mapping[str, Array | None],
+    judgements: Sequence[Any],
+    seconds: float = EACH,
+) -> tuple[Sweep | None, dict[str, list[Finding]]]:
+    """The right gradient's graph, and by wrong tensor what explains it, best first.
+
+    The reference is built once more; nothing is where nothing is to be explained.
+    """
+    until = time.thread_time() + seconds
+    if right.build is None or all(j.verdict not in WRONG for j in judgements):
+        return None, {}
+    with np.errstate(all="ignore"):
+        case = Case(right, got, judgements, until)
+        for edit in _likely(case):
             if case.late:
                 break
             case.edited(edit)
-        for constant in rows.constants(case.sweep):
-            for name in () if case.late else case.open:
-                if case.got[name].size * case.digits >= BITS:
-                    _solved(case, name, *constant)
-    return {name: _ranked(case, name) for name in case.wrong}
+        return case.sweep, {name: _ranked(case, name) for name in case.wrong}
 
 
-def _local(case: Case, weighed: Mapping[str, Weighed]) -> None:
-    """Each edit of one node, weighed by projections; the best evaluated in full.
+def _likely(case: Case) -> Iterator[Edit]:
+    """What may be the mistake, from cheap to dear, as long as a tensor is open."""
+    for n in case.wrong:
+        yield from regions(case.sweep, n, case.got[n], case.tolerance[n])
+    weighed = case.weighed()
+    chances, moves = _local(case, weighed) if weighed else ([], {})
+    yield from chances
+    for name in case.open if case.digits >= SHARP else ():
+        if moves.get(name) and case.got[name].size >= MANY:
+            yield from _pairs(weighed[name], moves[name])
+    for constant in constants(case.sweep):
+        for name in case.open:
+            if case.got[name].size * case.digits >= BITS:
+                yield from _solved(case, name, *constant)
+    if case.open:
+        yield from broad(case.sweep, case.digits)
 
-    What may explain several tensors is tried first, and two edits at once where no
-    single one explains a tensor.
+
+def _local(
+    case: Case, weighed: Mapping[str, Weighed]
+) -> tuple[list[Edit], Mapping[str, list[Move]]]:
+    """Edits of one node that may explain most tensors, by their projections.
+
+    Beside them is how each edit moves the projections of each tensor.
     """
     chances: list[tuple[tuple[Any, ...], Edit]] = []
-    moves: dict[str, list[tuple[Array, Edit]]] = {name: [] for name in weighed}
-    for i, edit in enumerate(rows.local(case.sweep, case.digits)):
+    moves: dict[str, list[Move]] = {name: [] for name in weighed}
+    for i, edit in enumerate(local(case.sweep, case.digits)):
         if i % 64 == 0 and case.late:
             break
-        moved = [*_moved(case, weighed, edit)]
-        alone = [case.scaled(edit, *f) for f in (FACTORS if edit.plain else ONCE)]
-        for name, old, new in moved if case.digits >= SHARP else ():
-            change = (f * new - old for f, _ in (FACTORS if edit.plain else ONCE))
-            moves[name] += zip(change, alone, strict=True)
-        found = [_factors(case, weighed[name], edit, *both) for name, *both in moved]
-        found = [one for one in found if one[1]]
+        found = list[tuple[float, list[tuple[float, str]]]]()
+        for name, old, new in _moved(case, weighed, edit):
+            moves[name].append((new - old, edit))
+            found += _factors(case, weighed[name], edit, old, new)
         for off, factors in found:
             named = edit.rank if factors[0][1] or not edit.plain else FAR
-            key = -len(found), named, off, i
-            chances += (
-                ((*key, j), case.scaled(edit, *f)) for j, f in enumerate(factors)
-            )
-    for _, edit in sorted(chances, key=lambda c: c[0])[: MOST * len(weighed)]:
-        if case.late:
-            return
-        case.edited(edit)
-    for name in case.open:
-        if moves.get(name) and case.got[name].size >= MANY and not case.late:
-            for edit in _pairs(weighed[name], moves[name]):
-                case.edited(edit)
+            for j, factor in enumerate(factors):
+                key = -len(found), named, off, i, j
+                chances.append((key, case.scaled(edit, *factor)))
+    best = sorted(chances, key=lambda chance: chance[0])[: MOST * len(weighed)]
+    return [edit for _, edit in best], moves
 
 
 def _moved(
@@ -292,82 +304,73 @@ def _moved(
 
 def _factors(
     case: Case, weighed: Weighed, edit: Edit, old: Array, new: Array
-) -> tuple[float, list[tuple[float, str]]]:
+) -> list[tuple[float, list[tuple[float, str]]]]:
     """How far off an edit leaves the projections, and factors that may be in it."""
     error, room, _ = weighed
     target, room = old + error, room + 1e-12 * _most(old)
     off = _most(target - new)
     if off <= room and not edit.plain:
-        return off, [(1.0, "")]
-    factor = float(target @ new) / float(new @ new or np.nan)
+        return [(off, [(1.0, "")])]
+    factor, scale = (float(x @ new) / float(new @ new or np.nan) for x in (target, old))
     off = _most(target - factor * new)
-    if not off <= room or abs(factor - 1) <= case.roundoff:
-        return off, []
+    alike = not edit.plain and _most(old - scale * new) < 1e-9 * _most(old)
+    if not off <= room or abs(factor - 1) <= case.roundoff or alike:
+        return []  # what only scales a term here is a factor
     near = 4 * room / max(_most(new), 1e-300)
     factors = written(factor, case.lengths, min(max(near, 1e-5), 0.02))
     if edit.plain:
-        return off, [*factors, (factor, "")]
-    return off, [(c, said) for c, said in factors if c]  # of 0 nothing of it is left
+        return [(off, [*factors, (factor, "")])]
+    factors = [(c, said) for c, said in factors if c]  # of 0 nothing of it is left
+    return [(off, factors)] if factors else []
 
 
 def _most(x: Array) -> float:
     return float(np.abs(x).max())
 
 
-def _pairs(weighed: Weighed, moves: list[tuple[Array, Edit]]) -> list[Edit]:
+def _pairs(weighed: Weighed, moves: list[Move]) -> list[Edit]:
     """Two edits whose changes add up to the error, likeliest first."""
+    from scipy.spatial import KDTree  # takes as long to import as all of the judge
+
     moves = sorted(moves, key=lambda move: move[1].rank)
-    changes = np.stack([change for change, _ in moves])
     error, room, _ = weighed
     room, most = room + 1e-9 * _most(error), 1e3 * _most(error)
-    changes = np.where(np.abs(changes) <= most, changes, 0)  # and where it is nan
-    rounded = np.rint(changes / room)
-    kept = np.sort(np.unique(rounded, axis=0, return_index=True)[1])
-    kept = kept[rounded[kept].any(axis=1)]
-    changes, edits = changes[kept], [moves[i][1] for i in kept]
-    order, rest = np.argsort(changes[:, 0]), error - changes
-    low, high = (
-        np.searchsorted(changes[order, 0], rest[:, 0] + side) for side in (-room, room)
-    )
-    found = [
-        edits[i].beside(edits[j])
-        for i in np.flatnonzero(high > low)
-        for j in order[low[i] : high[i]]
-        if i < j and _most(rest[i] - changes[j]) <= room
-    ]
-    return sorted(found, key=lambda edit: edit.rank)[:PAIRS]
+    changes = np.stack([change for change, _ in moves]) / room
+    changes = np.where(np.abs(changes) <= most / room, changes, 0)  # and where nan
+    kept = np.sort(np.unique(np.rint(changes), axis=0, return_index=True)[1])
+    kept = kept[np.rint(changes[kept]).any(axis=1)]
+    few, wanted = changes[kept], error / room - changes[kept]
+    rest = KDTree(few).query_ball_point(wanted, 1, np.inf) if len(few) else ()
+    both = ((kept[i], kept[j]) for i, found in enumerate(rest) for j in found if i < j)
+    pairs = [moves[i][1].beside(moves[j][1]) for i, j in both]
+    return sorted(pairs, key=lambda edit: edit.rank)[:PAIRS]
 
 
-def _solved(case: Case, name: str, old: float, of: Callable[[float], Edit]) -> None:
-    """What a constant must be for a projection of a tensor to be what came back.
+def _solved(
+    case: Case, name: str, old: float, of: Callable[[float], Edit]
+) -> Iterator[Edit]:
+    """A constant with which a projection of a tensor is what came back.
 
-    By the secant method; of the numbers that fit, the one of fewest digits is noted.
+    By the secant method; of the numbers that fit it is the one of fewest digits.
     """
-    w, got = case.weight[name], case.got[name]
-    along = (got - case.right[name]) * w * w
+    (error, w), got = case.error(name), case.got[name]
 
     def made(value: float) -> Array:
-        edit = of(value)
-        return case.sweep.gradients(case.sweep.values, edit.edits, edit.saved)[name]
+        return case.sweep.gradients(case.sweep.values, of(value))[name]
 
     def short(value: float) -> float:
-        return float(np.sum(along * (got - made(value))))
+        return float(np.sum(error * w * w * (got - made(value))))
 
     before, now = old, old * (1 + 1e-3) if old else 1e-6
     high, low = short(before), short(now)
     for _ in range(24):
-        if not np.isfinite(low) or low == high or case.late:
+        if not np.isfinite(low) or low == high or abs(now - before) <= 1e-14 * abs(now):
             break
-        before, now = now, now - low * (now - before) / (low - high)
-        if abs(now - before) <= 1e-14 * abs(now):
-            break
-        high, low = low, short(now)
-    if not np.isfinite(now) or now == old or not case.fits(name, made(now)):
-        return
-    for brief in (0.0, *(float(f"{now:.{d}g}") for d in range(1, 6))):
-        if case.fits(name, made(brief)):
-            case.edited(of(brief))
-            break
+        before, now, high = now, now - low * (now - before) / (low - high), low
+        low = short(now)
+    if np.isfinite(now) and now != old and case.fits(name, made(now)):
+        briefer = [0.0, *(float(f"{now:.{d}g}") for d in range(1, 6))]
+        yield from [of(v) for v in briefer if case.fits(name, made(v))][:1]
 
 
 def _ranked(case: Case, name: str) -> list[Finding]:

@@ -9,7 +9,7 @@ products each, and only what fits the projections is evaluated in full.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+
+if TYPE_CHECKING:
+    from gradwatch.harness.judging.diagnosis.edits import Edit
 
 Array = NDArray[Any]
 At = Callable[[Node], Array]
@@ -71,7 +74,7 @@ class Sweep:
         self.forward = forward | {n for n, w in whole.items() if w in forward}
         self.inputs = {self.names[w]: n for n, w in whole.items() if w in given}
         self.outputs, self.cotangents = (
-            dict.fromkeys(n for n, w in whole.items() if w in nodes)
+            dict.fromkeys(n for one in nodes for n, w in whole.items() if w is one)
             for nodes in (outputs, cotangents)
         )
         self.place = {n: i for i, n in enumerate(self.order)}
@@ -87,9 +90,11 @@ class Sweep:
             n for n in self.order if n in self.flows or n not in self.forward
         }
 
-    def gradients(self, values: Mapping[Node, Array], *edits: Any) -> dict[str, Array]:
-        """The gradients at these values, with edits of nodes and of what is saved."""
-        values = self.run(values, *edits) if any(edits) else values
+    def gradients(
+        self, values: Mapping[Node, Array], edit: Edit | None = None
+    ) -> dict[str, Array]:
+        """The gradients at these values, or what an edit makes of them."""
+        values = self.run(values, edit.edits, edit.saved) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
     def near(self, seed: int) -> dict[Node, Array]:
@@ -122,11 +127,11 @@ class Sweep:
                 look = at_back if back else new.__getitem__
                 stale = not touched.isdisjoint(node.inputs)
                 stale = stale or (back and not kept.keys().isdisjoint(node.inputs))
+                if stale:
+                    new[node] = graph.computed(node, [look(n) for n in node.inputs])
                 if node in edits:
                     new[node] = np.asarray(edits[node](look))
-                    touched.add(node)
-                elif stale:
-                    new[node] = itself(node, look)
+                if stale or node in edits:
                     touched.add(node)
                 if node in saved:
                     kept[node] = np.asarray(saved[node](new.__getitem__))
@@ -152,10 +157,3 @@ def signs(shape: tuple[int, ...]) -> list[Array]:
     """Random signs of each projection, the same every time."""
     rng = np.random.default_rng(0)
     return [rng.choice([-1.0, 1.0], size=shape) for _ in range(PROBES)]
-
-
-def itself(node: Node, at: At) -> Array:
-    """What a node is of its inputs."""
-    return (
-        graph.computed(node, [at(n) for n in node.inputs]) if node.inputs else at(node)
-    )

@@ -24,17 +24,9 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     bad = ~(np.abs(got - value) <= room)
     if sweep.parts and not 1 < got.ndim == sum(got.shape[:-1]) + 1:
         return  # places of several rows are not those that they have in all
-    for rank, words, of in (*_bounded(value, got, bad), *_part(value, got, room, bad)):
+    for rank, words, of in (*_bounded(value, got, bad), *_part(value, got, bad)):
         made = {node: by(of, *node.inputs)}
         yield Edit(rank, words.format(name), (node,), made)
-
-
-def weights(room: Array, value: Array) -> Array:
-    """One over how far each element may be off; 0 where nothing is known."""
-    size = np.abs(value).astype(np.float64)
-    largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))
-    w = 1 / np.maximum(room, max(1e-18 * largest, 1e-290))
-    return np.where(np.isfinite(room) & np.isfinite(size), w, 0.0)
 
 
 def _bounded(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
@@ -52,7 +44,7 @@ def _bounded(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
         yield 2 if brief else 7.5, words, lambda x: np.clip(x, -top, top)
 
 
-def _part(value: Array, got: Array, room: Array, bad: Mask) -> Iterator[Part]:
+def _part(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
     """What is wrong in a part alone, if it is a factor of what belongs there."""
     region, where = region_of(bad)
     if not where:
@@ -61,8 +53,8 @@ def _part(value: Array, got: Array, room: Array, bad: Mask) -> Iterator[Part]:
     if not np.isfinite(filled).any():
         words = f"{where} of {{}} is not finite"
         yield 1, words, lambda x: np.where(region, got, x)
-    w = weights(room[region], inside)
-    factor = float(np.sum(filled * inside * w * w) / np.sum((inside * w) ** 2))
+    ratios = (filled / inside)[np.isfinite(filled / inside)]
+    factor = float(np.median(ratios)) if ratios.size else np.nan
     plain = written(factor, (), 1e-3)
     if plain or (np.isfinite(factor) and inside.size > 2):
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]

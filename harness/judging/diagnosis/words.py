@@ -115,37 +115,32 @@ def _held(text: str) -> str:
     return text if bare or call else f"({text})"
 
 
-#: Numbers that a person would write, with words.
+#: Numbers that a person would write, with words, and those that multiply or divide.
 _NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
 _NUMBERS[0.5] = "halved"
-_LOGS = {"ln 2": math.log(2), "ln 10": math.log(10)}
-for _name, _value in {"pi": math.pi, "the root of 2": 2**0.5, **_LOGS}.items():
-    _NUMBERS[_value] = f"multiplied by {_name}"
-    _NUMBERS[1 / _value] = f"divided by {_name}"
+_NAMED = {"pi": math.pi, "the root of 2": 2**0.5}
+_NAMED |= {f"ln {n}": math.log(n) for n in (2, 10)}
 
 
 def written(
     factor: float, lengths: Iterable[int], near: float
 ) -> list[tuple[float, str]]:
     """Factors that a person would write near this one, nearest first, with words."""
-    known = dict(_NUMBERS)
+    known, named = dict(_NUMBERS), dict(_NAMED)
     for n in sorted(n for n in lengths if n > 1):
         known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
-        for text, v in {f"{n}": n, f"{n}/{n - 1}": n / (n - 1)}.items():
-            known.setdefault(float(v), f"multiplied by {text}")
-        known.setdefault((n - 1) / n, f"multiplied by {n - 1}/{n}")
-        known.setdefault(n**0.5, f"multiplied by the root of {n}")
-        known.setdefault(n**-0.5, f"divided by the root of {n}")
+        named |= {f"{n}": n, f"{n}/{n - 1}": n / (n - 1), f"the root of {n}": n**0.5}
     if math.isfinite(factor):
         # Of few digits, only the simplest tell two numbers apart.
         most = 12 if near < 2e-3 else 4
         simple = Fraction(factor).limit_denominator(most)
         over, under = abs(simple.numerator), simple.denominator
         if 0 < over <= most and (most == 12 or 1 in (over, under)):
-            text = (
-                f"divided by {1 / simple}" if over == 1 else f"multiplied by {simple}"
-            )
-            known.setdefault(float(simple), text)
+            simple = 1 / simple if over == 1 else simple
+            named[f"{simple}"] = float(simple)
+    for text, value in named.items():
+        known.setdefault(value, f"multiplied by {text}")
+        known.setdefault(1 / value, f"divided by {text}")
     close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
     return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
 
