@@ -6,7 +6,7 @@ import functools
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,8 @@ class Trial:
     """One call to be judged.
 
     Attributes:
-        name: Such as "mixed 7x33".
         dtype: The precision under test.
+        name: Such as "mixed 7x33".
         regime: Says how numbers and cotangents are made and laid out.
         args: What both functions are called with, in the layout of the trial.
         kwargs: Likewise.
@@ -73,12 +73,12 @@ class Trial:
             input is wanted only where that requires one.
     """
 
-    name: str
     dtype: str
-    regime: Regime
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
     framework: Any
+    name: str = ""
+    regime: Regime = REGIMES["normal"]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     thorough: bool = False
     as_given: bool = False
     seed: Sequence[int] = (0,)
@@ -87,6 +87,11 @@ class Trial:
     order: str = "vjp"
     main: str = ""
     state: Mapping[str, Any] | None = None
+
+    def called(self, name: str, **fields: Any) -> Trial:
+        """Another one; its seed depends on name and precision alone."""
+        seed = self.seed[0], zlib.crc32(f"{name} {self.dtype}".encode())
+        return replace(self, name=name, seed=seed, **fields)
 
     @property
     def edge(self) -> bool:
@@ -130,11 +135,6 @@ class Trial:
             own=self.as_given,
             edge=self.edge,
         )
-
-
-def seeded(name: str, dtype: str, seed: int) -> tuple[int, int]:
-    """The seed of a trial, which depends on name and precision alone."""
-    return seed, zlib.crc32(f"{name} {dtype}".encode())
 
 
 @dataclass
@@ -191,99 +191,56 @@ def widest(dtypes: Iterable[str]) -> str:
     return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
 
 
-def handed_over(
-    args: Sequence[Any],
-    dtype: str,
-    *,
-    seed: int,
-    label: str,
-    **common: Any,
-) -> Iterator[Trial]:
-    """The caller's numbers as they are, in several layouts, with several cotangents.
-
-    `common` are fields of every trial.
-    """
-    used = common["framework"]
-    first = Trial(
-        args=tuple(args),
-        name=label,
-        dtype=dtype,
-        regime=REGIMES["normal"],
-        thorough=True,
-        as_given=True,
-        seed=seeded(label, dtype, seed),
-        **common,
-    )
-    given = used.mapped(first.held, (first.args, dict(first.kwargs)))
-    first = replace(first, args=given[0], kwargs=given[1])
-
-    def trial(name: str) -> Trial:
-        regime = REGIMES[name]
-        laid, scale = regime.layout, SCALES.get(name, 1.0)
-        args = used.mapped(lambda v: used.relaid(v, laid, scale), first.args)
-        described = f"{label}, {name}"
-        return replace(
-            first,
-            args=args,
-            name=described,
-            regime=regime,
-            thorough=False,
-            as_given=False,
-            seed=seeded(described, dtype, seed),
-        )
-
-    yield first
-    yield from (trial(n) for n in HANDED_OVER[1:] if n not in used.FOREIGN)
+def handed_over(blank: Trial, label: str, args: Sequence[Any]) -> Iterator[Trial]:
+    """The caller's numbers as they are, in several layouts, with several cotangents."""
+    used = blank.framework
+    given = used.mapped(blank.held, (tuple(args), dict(blank.kwargs)))
+    own = replace(blank, args=given[0], kwargs=given[1])
+    yield own.called(label, thorough=True, as_given=True)
+    for name in HANDED_OVER[1:]:
+        if name not in used.FOREIGN:
+            laid, scale = REGIMES[name].layout, SCALES.get(name, 1.0)
+            relaid = functools.partial(used.relaid, layout=laid, scale=scale)
+            changed = used.mapped(relaid, own.args)
+            yield own.called(f"{label}, {name}", regime=REGIMES[name], args=changed)
 
 
 def planned(
+    blank: Trial,
     specs: Specs,
-    dtype: str,
     *,
-    seed: int,
     admits: Callable[[Trial], bool],
     runs: Callable[[Trial], bool],
     notes: list[str],
     pinned: Sequence[int],
-    **common: Any,
 ) -> Iterator[Trial]:
     """The shapes as given, other sizes, and every regime at a small size.
 
     Args:
+        blank: A trial in the precision, without arguments.
         specs: One for each input.
-        dtype: The precision.
-        seed: Of all numbers.
         admits: Whether the reference takes a trial.
         runs: Whether the candidate does, too.
         notes: Gets a line for what is left out.
         pinned: Lengths that cannot vary: a module's own.
-        common: Fields of every trial.
     """
-    precision, used = PRECISIONS[dtype], common["framework"]
+    precision, used = PRECISIONS[blank.dtype], blank.framework
 
     def make(
         regime: Regime, specs: Specs, thorough: bool = False, as_given: bool = False
     ) -> Trial:
         name = f"{regime.name} {shapes.named(specs)}"
-        own = seeded(name, dtype, seed)
-        rng = np.random.default_rng(own)
+        marks = {"thorough": thorough, "as_given": as_given}
+        trial = blank.called(name, regime=regime, **marks)
+        rng = np.random.default_rng(trial.seed)
         first = next((i for i, s in enumerate(specs) if s.is_inexact), 0)
         args = []
         for i, spec in enumerate(specs):
             plain = regime.first_only and i != first
             values = _numbers(rng, spec, regime, plain, precision)
-            where = common["device"], regime.layout
-            args.append(used.made(values, dtype, spec.kind, *where))
-        return Trial(
-            name=name,
-            dtype=dtype,
-            regime=regime,
-            args=tuple(args),
-            thorough=thorough,
-            as_given=as_given,
-            seed=own,
-            **common,
-        )
+            where = blank.device, regime.layout
+            args.append(used.made(values, blank.dtype, spec.kind, *where))
+        return replace(trial, args=tuple(args))
 
     normal = REGIMES["normal"]
     yield make(normal, specs, thorough=True, as_given=True)

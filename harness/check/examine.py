@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.check.frameworks import Bound, Elsewhere, Forward, Raised
+from gradwatch.harness.check.frameworks import Elsewhere, Raised
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.hidden import Growth
 from gradwatch.harness.check.report import Row
@@ -48,14 +48,13 @@ def examined(
     diagnoses: Diagnoses | None = None,
 ) -> list[Row]:
     """The judgements of one trial, and of one output alone where there are several."""
-    bench = Bench.of(subject, candidate, trial, compute, diagnoses)
+    bench = Bench(subject, candidate, trial, compute, diagnoses)
     bound = bench.bound
     if not any(bound.wanted):
         raise ValueError("no input takes a gradient: give one of floats")
     cotangents = bench.cotangents()
     if trial.order != "vjp":
-        second = bench.judge_second(cotangents)
-        return [bench.row(judgement) for judgement in second]
+        return [bench.row(judgement) for judgement in bench.judge_second(cotangents)]
     rows = bench.rows(cotangents, "", trial.thorough)
     if notes is not None:
         notes += bench.oddities(rows)
@@ -76,44 +75,32 @@ def in_process(subject: Any, candidate: Function | Elsewhere | None) -> Function
     return candidate
 
 
-@dataclass
 class Bench:
-    """A candidate at one trial."""
+    """A candidate at one trial, beside the reference, which has run forward.
 
-    subject: Any
-    bound: Bound
-    call: Any
-    expected: Forward
-    trial: Trial
-    compute: str | None = None
-    diagnoses: Diagnoses | None = None
-    apart: Elsewhere | None = None
-    unrepeatable: bool = False
-    beyond: int = 0
+    `used` is the framework of their tensors, `growth` is worked out when asked for.
+    """
+
+    unrepeatable = False
+    beyond = 0
     asked: Question | None = None
     growth: Growth | None = None
     given: Sequence[Any] = ()
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         subject: Any,
         candidate: Function | Elsewhere | None,
         trial: Trial,
         compute: str | None = None,
         diagnoses: Diagnoses | None = None,
-    ) -> Bench:
-        """Run the reference forward, and set the candidate beside it."""
-        bound, used = subject.bound(trial), trial.framework
-        expected = used.forward(bound.call, bound.tensors, bound.wanted)
-        apart = candidate if isinstance(candidate, Elsewhere) else None
-        call = used.bind(in_process(subject, candidate), bound)
-        return cls(subject, bound, call, expected, trial, compute, diagnoses, apart)
-
-    @property
-    def used(self) -> Any:
-        """The framework of its tensors."""
-        return self.trial.framework
+    ) -> None:
+        self.subject, self.trial, self.used = subject, trial, trial.framework
+        self.compute, self.diagnoses = compute, diagnoses
+        self.bound = bound = subject.bound(trial)
+        self.expected = self.used.forward(bound.call, bound.tensors, bound.wanted)
+        self.apart = candidate if isinstance(candidate, Elsewhere) else None
+        self.call = self.used.bind(in_process(subject, candidate), bound)
 
     def cotangents(self) -> list[Any]:
         """One for each output that has a gradient.
@@ -168,21 +155,16 @@ class Bench:
     def judge_second(self, cotangents: Sequence[Any]) -> Iterator[Judgement]:
         """Differentiate the candidate in the trial's order, and judge each tensor."""
         tangents, bound, order = self.tangents, self.bound, self.trial.order
-        right, given = (
-            self.truth(cotangents),
-            self.used.copies((*tangents, *cotangents)),
-        )
+        right = self.truth(cotangents)
+        given = self.used.copies((*tangents, *cotangents))
         try:
             with self.used.refusals():
                 got = self.used.differentiated(
                     *(order, self.call, bound.tensors, bound.wanted),
                     *(cotangents, tangents),
                 )
-        except Unsupported as words:
-            yield Judgement("all", "unsupported", message=f"{self.used.TITLE}: {words}")
-            return
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
-            yield Judgement("all", "error", message=f"raised {in_short(error)}")
+            yield self._judge_raised(error)
             return
         if not all(map(self.used.same, given, (*tangents, *cotangents))):
             message = "a cotangent or a tangent was overwritten"
@@ -245,13 +227,8 @@ class Bench:
             else:
                 given = self.bound.tensors, self.bound.wanted, cotangents
                 seen = self.used.observe(self.call, *given, frozen, thorough)
-        except Raised as error:
-            return [("", Judgement("all", "error", message=f"raised {error}"))]
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
-            place = callers_place(error) if self.trial.as_given else None
-            at = f" at {place}" if place and place.file else ""
-            message = f"raised {in_short(error)}{at}"
-            return [("", Judgement("all", "error", message=message))]
+            return [("", self._judge_raised(error))]
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         self.asked = right
@@ -259,10 +236,8 @@ class Bench:
         judgements += [("", j) for j in self._numbers(right, seen)]
         if self._draws_otherwise(judgements):
             return [("", Judgement("all", "error", message=OTHER_DRAWS))]
-        first, count = (
-            self._named(right, seen.gradients, seen.outputs),
-            len(seen.gradients),
-        )
+        first = self._named(right, seen.gradients, seen.outputs)
+        count = len(seen.gradients)
         for how, places, again in seen.others:
             message = self._frozen_names(places) if places else how
             fixed = {f"d{self.bound.names[i]}" for i in places}
@@ -280,6 +255,17 @@ class Bench:
             raised = Judgement("all", "error", message=f"raised {words}")
             judgements.append((message, raised))
         return judgements
+
+    def _judge_raised(self, error: BaseException) -> Judgement:
+        """The judgement on what the candidate has raised in place of tensors."""
+        if isinstance(error, Unsupported) and self.trial.order != "vjp":
+            message = f"{self.used.TITLE}: {error}"
+            return Judgement("all", "unsupported", message=message)
+        if isinstance(error, Raised):  # in a process of its own
+            return Judgement("all", "error", message=f"raised {error}")
+        place = callers_place(error) if self.trial.as_given else None
+        at = f" at {place}" if place and place.file else ""
+        return Judgement("all", "error", message=f"raised {in_short(error)}{at}")
 
     def _draws_otherwise(self, judgements: Iterable[tuple[str, Judgement]]) -> bool:
         """Whether an output is another one, and generators end up elsewhere."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
+import pkgutil
 import sys
 import textwrap
 from pathlib import Path
@@ -60,12 +60,9 @@ def _imported(owner: Any, suffix: str) -> str:
     if module == "__main__" or not name or "<" in name:
         return ""
     try:
-        held: Any = importlib.import_module(module)
-        for part in name.split("."):
-            held = getattr(held, part)
-    except (ImportError, AttributeError):
-        return ""
-    if held is not owner:
+        if pkgutil.resolve_name(f"{module}:{name}") is not owner:
+            return ""
+    except (ImportError, AttributeError, ValueError):
         return ""
     first = name.partition(".")[0]
     lines = [f"from {module} import {first}", f"candidate = {name}{suffix}"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from gradwatch.harness.judging.judgement import Judgement, as_html, as_text
 from gradwatch.harness.project.verdicts import MEANINGS, SIGNS, VERDICTS
@@ -45,6 +45,13 @@ class Row:
     def refused(self) -> bool:
         """Whether the candidate raised away from the caller's own numbers."""
         return self.judgement.verdict == "error" and not self.own
+
+    @property
+    def ended(self) -> str:
+        """What came of it, in a few words."""
+        j = self.judgement
+        raised = j.message.removeprefix("raised ")
+        return f"raises {raised}" if self.refused else f"{j.tensor} {j.verdict}"
 
     @property
     def shown(self) -> str:
@@ -253,12 +260,8 @@ class Report:
         """One line: what is wrong there, tensor by tensor."""
         if not any(r.edge for r in self.rows):
             return ""
-        found: dict[str, dict[str, None]] = {}
-        for row in self.edges:
-            verdict = f"{row.judgement.tensor} {row.judgement.verdict}"
-            ended = f"raises {_raised(row)}" if row.refused else verdict
-            found.setdefault(ended, {})[row.trial] = None
-        parts = (f"{ended} in {', '.join(trials)}" for ended, trials in found.items())
+        found = joined((row.ended, row.trial) for row in self.edges)
+        parts = (f"{ended} in {trials}" for ended, trials in found.items())
         return "at the edges: " + ("; ".join(parts) or "right")
 
     def _footer(self) -> list[str]:
@@ -271,7 +274,12 @@ class Report:
         lines += self._hidden()
         shown = dict.fromkeys(row[COLUMNS.index("verdict")] for row in self._cells())
         lines += [f"{v}: {MEANINGS[v]}" for v in shown if v in MEANINGS]
-        notes = [f"note: {note}" for note in (*self._refusals(), *self.notes)]
+        refused = [r for r in self.rows if r.refused and not r.edge]
+        notes = [
+            f"note: the candidate {ended}: {trials}"
+            for ended, trials in joined((r.ended, r.trial) for r in refused).items()
+        ]
+        notes += [f"note: {note}" for note in self.notes]
         return ["", *lines, *notes] if lines or notes else []
 
     def _diagnoses(self, worst: Sequence[Row]) -> Iterator[str]:
@@ -285,27 +293,15 @@ class Report:
 
     def _hidden(self) -> Iterator[str]:
         """What rounding hides at the caller's own numbers, a line for each reason."""
-        found: dict[tuple[str, str, str, str], list[str]] = {}
+        found = list[tuple[tuple[str, str, str, str], str]]()
         for (tensor, dtype), rows in self._heaps.items():
             own = [r for r in rows if r.own]
             if own and all(r.shown == "vacuous" for r in own):
-                silent = all(r.silent for r in own)
-                said = (
-                    "nothing could be said of" if silent else "little could be said of"
-                )
+                much = "nothing" if all(r.silent for r in own) else "little"
                 why = own[0].step or own[0].judgement.message
-                found.setdefault((own[0].trial, said, dtype, why), []).append(tensor)
-        for (trial, said, dtype, why), tensors in found.items():
-            yield f"{trial}: {said} {', '.join(tensors)} in {dtype}; {why}"
-
-    def _refusals(self) -> Iterator[str]:
-        """What the candidate raised away from the caller's own numbers."""
-        found: dict[str, dict[str, None]] = {}
-        for row in self.rows:
-            if row.refused and not row.edge:
-                found.setdefault(_raised(row), {})[row.trial] = None
-        for why, trials in found.items():
-            yield f"the candidate raises {why}: {', '.join(trials)}"
+                found.append(((own[0].trial, much, dtype, why), tensor))
+        for (trial, much, dtype, why), tensors in joined(found).items():
+            yield f"{trial}: {much} could be said of {tensors} in {dtype}; {why}"
 
     def _cells(self) -> list[tuple[str, ...]]:
         """The header, then a line for each tensor and precision: its worst trial."""
@@ -315,12 +311,19 @@ class Report:
         return [COLUMNS, *(_cells(shown[key], heaps[key]) for key in ordered)]
 
 
+Key = TypeVar("Key")
+
+
+def joined(pairs: Iterable[tuple[Key, str]]) -> dict[Key, str]:
+    """What goes with each first, once each, in words."""
+    found: dict[Key, dict[str, None]] = {}
+    for key, value in pairs:
+        found.setdefault(key, {})[value] = None
+    return {key: ", ".join(values) for key, values in found.items()}
+
+
 def _tensors(rows: Sequence[Row]) -> set[tuple[str, str]]:
     return {(r.judgement.tensor, r.dtype) for r in rows if not r.refused}
-
-
-def _raised(row: Row) -> str:
-    return row.judgement.message.removeprefix("raised ")
 
 
 def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:

@@ -173,7 +173,7 @@ def script(
         return ""
     trial = tried[row.dtype, row.trial]
     trial, row = _shrunk(subject, candidate, trial, row)
-    bench = Bench.of(subject, candidate, trial)
+    bench = Bench(subject, candidate, trial)
     bound, call, cotangents = bench.bound, bench.call, bench.cotangents()
     right = bench.truth(cotangents).right
     second = trial.order != "vjp"

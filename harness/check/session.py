@@ -29,7 +29,7 @@ from gradwatch.harness.check.frameworks import (
     framework,
     require_instance,
 )
-from gradwatch.harness.check.report import Report, Row
+from gradwatch.harness.check.report import Report, Row, joined
 from gradwatch.harness.check.shapes import (
     COMPLEX,
     Shapes,
@@ -158,7 +158,7 @@ class Session:
         Where the reference refuses numbers that the caller did not give, that trial is
         left out, and a note says so.
         """
-        at, left_out, diagnoses = "", dict[str, list[str]](), Diagnoses()
+        at, left_out, diagnoses = "", list[tuple[str, str]](), Diagnoses()
         how = self.compute, self.notes, diagnoses
         with ticking(lambda: at, terminal=not self.announce, log=False):
             for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
@@ -173,9 +173,9 @@ class Session:
                         raise
                     why = f"the reference raised {in_short(error)}"
                     why = out_of_memory(error) or why
-                    left_out.setdefault(why, []).append(trial.name)
-        for why, names in left_out.items():
-            self.notes.append(f"left out, {why}: {', '.join(names)}")
+                    left_out.append((why, trial.name))
+        for why, names in joined(left_out).items():
+            self.notes.append(f"left out, {why}: {names}")
 
     def _examined(self, trial: Trial, *more: Any) -> list[Row]:
         """The judgements of one trial.
@@ -275,31 +275,27 @@ class Session:
         specs: Iterable[tuple[Specs, dict[str, Any]]],
         kwargs: Mapping[str, Any],
     ) -> Iterator[Trial]:
-        common = {
-            "framework": self.used,
-            "device": self.device,
-            "order": self.order,
-            "cotangents": self.cotangents,
-            "main": main,
-            "seed": self.seed,
-        }
-        if inputs is not None:
-            for label, args in inputs.items():
-                asked = {**common, "label": label, "kwargs": kwargs}
-                yield from handed_over(args, dtype, **asked)
-            return
+        blank = Trial(
+            dtype=dtype,
+            framework=self.used,
+            kwargs=kwargs,
+            seed=(self.seed,),
+            device=self.device,
+            cotangents=self.cotangents,
+            order=self.order,
+            main=main,
+        )
+        for label, args in (inputs or {}).items():
+            yield from handed_over(blank, label, args)
         for sizes, extra in specs:
-            require_memory(
-                named(sizes), sum(math.prod(s.shape) for s in sizes), memory()
-            )
+            elements = sum(math.prod(spec.shape) for spec in sizes)
+            require_memory(named(sizes), elements, memory())
             tried = planned(
-                *(sizes, dtype),
-                kwargs={**kwargs, **extra},
+                *(replace(blank, kwargs={**kwargs, **extra}), sizes),
                 admits=self._admits,
                 runs=self._runs,
                 notes=self.notes,
                 pinned=self.subject.lengths,
-                **common,
             )
             first = next(tried)
             self._refuse_what_raises(first)

@@ -34,7 +34,7 @@ def steps_have_its_slope(subject: Any, trial: Trial) -> bool:
 
     args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
     wide = replace(trial, args=args, kwargs=kwargs, dtype="float64")
-    bench = Bench.of(subject, None, wide)
+    bench = Bench(subject, None, wide)
     bound, call = bench.bound, bench.call
     own = torch.autograd.function.BackwardCFunction
     if not any(isinstance(node, own) for node in nodes_behind(bench.expected.outputs)):

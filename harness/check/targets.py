@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +30,12 @@ def target(text: str) -> Any:
         known("op page", text, op_names())
         return text
     module, _, path = text.partition(":")
-    held: Any
-    if path:
-        held, parts = _module(module), path.split(".")
-    else:
-        held, parts = _longest_module(text)
+    first, *parts = [module, *path.split(".")] if path else text.split(".")
+    held: Any = _module(first)
     for part in parts:
+        if isinstance(held, ModuleType) and not hasattr(held, part):
+            with contextlib.suppress(ModuleNotFoundError):  # it may be a module
+                importlib.import_module(f"{held.__name__}.{part}")
         if not hasattr(held, part):
             names = [n for n in dir(held) if n[0] != "_" and callable(getattr(held, n))]
             known(f"function of {held.__name__}", part, names)
@@ -49,18 +50,6 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UnknownName(f"no module is called {error.name!r}") from None
-
-
-def _longest_module(text: str) -> tuple[ModuleType, list[str]]:
-    """The module that a dotted name begins with, and what is left over."""
-    parts = text.split(".")
-    held, rest = _module(parts[0]), parts[1:]
-    while rest and not hasattr(held, rest[0]):
-        name = f"{held.__name__}.{rest[0]}"
-        if importlib.util.find_spec(name) is None:
-            break
-        held, rest = importlib.import_module(name), rest[1:]
-    return held, rest
 
 
 def _callable(held: Any, text: str) -> Any:

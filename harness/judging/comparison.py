@@ -97,8 +97,9 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
     to the elements.
     """
     ratio, kind, part, at = whole.worst(got)
-    if ratio <= whole.limit and whole.least_seen > MOST:
-        return _known_a_little(judgement, whole)
+    if ratio <= whole.limit and (seen := whole.least_seen) > MOST:
+        only = f"; only an error of {seen:.0%} as a whole is seen" if seen < 1 else ""
+        return replace(judgement, message=judgement.message + only)
     verdict = "agree" if ratio <= whole.limit else "disagree"
     moved = float((part.norm if kind == "norm" else part.projection).flat[at])
     where = "" if part.axis is None else f", slice {at} along axis {part.axis}"
@@ -126,14 +127,6 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
             f"({share(moved)}), and up to {whole.limit:.3g} times is allowed"
         ),
     )
-
-
-def _known_a_little(judgement: Judgement, whole: Whole) -> Judgement:
-    share = whole.least_seen
-    if share >= 1:
-        return judgement
-    message = f"{judgement.message}; only an error of {share:.0%} as a whole is seen"
-    return replace(judgement, message=message)
 
 
 def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
@@ -186,15 +179,9 @@ def share_of_silent(truth: Truth, limit: float, got: Array | None = None) -> flo
     there = np.abs(truth.value) > truth.nothing
     if there.any() and not (says & there).any():
         return 1.0
-    if got is not None:
-        says |= _undefined(truth, got)
+    if got is not None:  # a nan that is due has come; else nothing is judged there
+        says |= np.isnan(truth.value) & np.isnan(got)
     return float(1 - np.count_nonzero(says) / says.size)
-
-
-def _undefined(truth: Truth, got: Array) -> NDArray[np.bool_]:
-    """Where nan is due and has come. Something else is not judged: conventions vary."""
-    undefined: NDArray[np.bool_] = np.isnan(truth.value) & np.isnan(got)
-    return undefined
 
 
 def _verdict(ratio: float, lost: bool, share: float, limit: float) -> str:

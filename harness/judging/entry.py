@@ -5,9 +5,8 @@ The op and the arrays are checked here, and brought into the form that the judge
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,20 +90,14 @@ def assert_agrees(
     dy: Any,
     gradients: Sequence[Any],
     *,
-    outputs: Sequence[Any] | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    dtype: str | None = None,
-    compute: str | None = None,
-    order: str = "vjp",
-    tangents: Sequence[Any] = (),
     allow_vacuous: bool = False,
     strict: bool = False,
+    **more: Any,
 ) -> None:
     """Raise unless every gradient is as right as its precision allows.
 
-    Takes what `judge` takes, and:
-
     Args:
+        op, inputs, dy, gradients, more: What `judge` takes.
         allow_vacuous: Accept a tensor of which nothing can be said.
         strict: Reject one that is `imprecise`.
 
@@ -113,18 +106,7 @@ def assert_agrees(
             message says op, tensor, index, got, expected, radius and ratio of each, and
             which mistake gives what came back, where one does.
     """
-    judgements = judge(
-        op,
-        inputs,
-        dy,
-        gradients,
-        outputs=outputs,
-        attributes=attributes,
-        dtype=dtype,
-        compute=compute,
-        order=order,
-        tangents=tangents,
-    )
+    judgements = judge(op, inputs, dy, gradients, **more)
     name = op if isinstance(op, str) else op.name
     refused = [
         *([] if allow_vacuous else ["vacuous"]),
@@ -145,7 +127,10 @@ def _problem(
     if len(arrays) != len(op.inputs):
         wanted = ", ".join(op.inputs)
         raise ValueError(f"{op.name} has inputs {wanted}; {len(arrays)} were given")
-    _check_attributes(op, attributes)
+    try:
+        inspect.signature(op.said("formula")).bind(None, *op.inputs, **attributes)
+    except TypeError as error:
+        raise ValueError(f"the formula of {op.name}: {error}") from None
     several = isinstance(dy, (tuple, list)) and len(op.outputs) > 1
     cotangents = list(dy) if several else [dy]
     if dy is None:
@@ -161,23 +146,6 @@ def _problem(
         attributes,
         dtype=_precision(_floating(op, inputs), dtype),
     )
-
-
-def _check_attributes(op: Op, attributes: dict[str, Any]) -> None:
-    named = _keywords(op.said("formula"))
-    missing = [p.name for p in named if p.default is p.empty]
-    missing = [name for name in missing if name not in attributes]
-    if missing:
-        raise ValueError(f"{op.name} needs the attribute {missing[0]!r}")
-    for name in attributes:
-        if name not in [p.name for p in named]:
-            raise ValueError(f"{op.name} has no attribute {name!r}")
-
-
-@functools.lru_cache(maxsize=256)
-def _keywords(formula: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    parameters = inspect.signature(formula).parameters.values()
-    return tuple(p for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
 def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
@@ -218,15 +186,12 @@ def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
             raise ValueError(f"the tangent of {name} has shape {v.shape}, not {shape}")
     cotangents = problem.cotangents
     if order == "jvp":
-        results = zip(op.outputs, run_formula(problem, _leaves(problem)), strict=False)
+        leaves = {name: graph.variable(a) for name, a in problem.inputs.items()}
+        results = zip(op.outputs, run_formula(problem, leaves), strict=False)
         cotangents = [
             None if name in op.integers else np.zeros(y.shape) for name, y in results
         ]
     return replace(problem, order=order, tangents=along, cotangents=cotangents)
-
-
-def _leaves(problem: Problem) -> dict[str, graph.Node]:
-    return {name: graph.variable(a) for name, a in problem.inputs.items()}
 
 
 def _named(

@@ -145,7 +145,6 @@ def plain(precision: Precision) -> Arithmetic:
 
 #: Digits of the significand of the inputs of TF32 products (NVIDIA A100 white paper).
 TF32_ROUNDOFF = 2.0**-11
-COMPUTE = ("float64", "float32", "tf32", "mixed", "float16", "bfloat16")
 
 
 @functools.lru_cache(maxsize=64)  # NumPy works the name out each time

@@ -484,8 +484,8 @@ def reference_of_graph(
             around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
             to build forward and gradient again each time.
         dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
-        compute: The precision of intermediate values, one of `precisions.COMPUTE`; by
-            default what frameworks do (see `precisions.arithmetics`).
+        compute: The precision of intermediate values; by default what frameworks do
+            (see `precisions.arithmetics`).
         outputs: Builds the function's outputs, where `build` builds second
             derivatives. At a kink these are not defined: where a comparison is exactly
             met, and the outputs are the same from both sides, the derivatives may be

@@ -37,7 +37,7 @@ from torch.utils import checkpoint
 from torch.utils._pytree import tree_map
 
 from gradwatch import check
-from gradwatch.harness.check.choice import seeded
+from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.judging.cases import REGIMES, cotangent
 from gradwatch.harness.tracing import tensors_in
 from scripts.studies import level3
@@ -366,7 +366,8 @@ def planted(given: Given, mistake: str, place: int) -> Given:
 
 def change(given: Given, dtype: str) -> float:
     """The largest change of a gradient by a mistake, over its norm, in one check."""
-    kind, start = getattr(torch, dtype), seeded("given", dtype, 0)
+    kind = getattr(torch, dtype)
+    start = Trial(dtype=dtype, framework=None).called("given").seed
 
     def leaf(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point():
