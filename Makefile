@@ -1,6 +1,6 @@
 # The targets; each line that begins with "name: ... ##" is its own help.
 .DEFAULT_GOAL := help
-.PHONY: help run agree test test-slow lint types findings faults environments framework cuda bench bench-sizes bench-versions history pages report pictures version clean
+.PHONY: help run agree test test-slow lint types findings faults environments framework cuda bench bench-sizes history pages report pictures clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -49,7 +49,7 @@ faults: environments  ## inject N_FAULTS=500 faults from a SEED=1, show what was
 environments:  ## make .venv and those of OneFlow and JAX, if something has changed
 	@python3 scripts/environments.py
 
-framework:  ## add NAME=paddle, mlx, tensorflow, torch-1.12, torch-compile; jax again
+framework:  ## add NAME=paddle, mlx, tensorflow, torch-compile; jax again
 	@python3 scripts/environments.py --require "$(NAME)"
 
 cuda: environments  ## on a machine with a GPU: all checks that need one, in results/cuda
@@ -60,10 +60,6 @@ bench: environments  ## measure HEAD for the history: the quick set
 
 bench-sizes: environments  ## measure HEAD for the history: all sizes, two precisions
 	.venv/bin/asv run --bench '^bench_sizes[.]' 'HEAD^!'
-
-# The ops of asv.versions.json, unless others are named.
-bench-versions: environments  ## measure HEAD in several versions of PyTorch, and JAX: OPS="softmax"
-	.venv/bin/asv --config asv.versions.json run $(if $(OPS),--bench '^bench_(speed|accuracy)[.]($(subst $() ,|,$(strip $(OPS))))[.]') 'HEAD^!'
 
 # Only impls comes from a commit, so those that leave it as it was are passed over; before
 # SINCE the engine was no package, which is what today's judge reads. Recorded commits are
@@ -83,9 +79,6 @@ report: environments  ## write the dashboard of all results of this checkout, in
 
 pictures: report  ## take the README's picture of the overview; needs chromium
 	@.venv/bin/python -m scripts.picture
-
-version: environments  ## also measure other versions: WITH="numpy==1.26.4"
-	@.venv/bin/python scripts/version.py $(patsubst %,'%',$(WITH)) $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove the environments, caches and build leftovers; results stay
 	rm -rf .venv .venv.new .venv.old .venv-*

@@ -66,7 +66,6 @@ FRAMEWORKS = {
     "paddle": Framework("Paddle", "3.11", asked_for=True),
     "mlx": Framework("MLX", "3.11", asked_for=True),
     "tensorflow": Framework("TensorFlow", "3.11", asked_for=True),
-    "torch-1.12": Framework("PyTorch 1.12.1", "3.10", asked_for=True),
 }
 
 #: On request, too, but no environment of its own: .venv has all but the compiler.

@@ -1,4 +1,4 @@
-"""`gradwatch compare A B`: compares two backends, commits or versions, in turn."""
+"""`gradwatch compare A B`: compares two backends or commits, in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from gradwatch.harness.console.terminal import (
     say,
     show_grouped,
 )
-from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.affected import affected
@@ -60,7 +59,6 @@ from gradwatch.harness.workers.worker import Absent, Died
 from gradwatch.impls.catalogue import (
     UnknownName,
     backend_names,
-    framework_of,
     known,
     load_op,
 )
@@ -125,16 +123,14 @@ def command(
     markdown_file: str | None,
     **given: Any,
 ) -> int:
-    r"""Compare B with A, two backends, commits or versions, by timing them in turn.
+    r"""Compare B with A, two backends or commits, by timing them in turn.
 
     The ratio is the time of B divided by that of A: above 1, B is slower. It comes with
     a 95 % interval and with the noise, which is each side compared with itself. Two
-    backends of one framework share a process. Backends of different frameworks,
-    commits, and versions are measured in several pairs of fresh processes, until the
-    answer is clear. Of two commits only what they touch is compared, unless --backend
-    names others. A version, such as torch==1.12.1, runs in the environment of the
-    checkout that has it. A side whose gradient is wrong is not timed, and the command
-    fails.
+    backends of one framework share a process. Backends of different frameworks, and
+    commits, are measured in several pairs of fresh processes, until the answer is
+    clear. Of two commits only what they touch is compared, unless --backend names
+    others. A side whose gradient is wrong is not timed, and the command fails.
 
     \b
     Examples:
@@ -142,7 +138,6 @@ def command(
       gradwatch compare main~3 main --op softmax --backend numpy_manual
       gradwatch compare torch_autograd torch_autograd --op square   the noise
       gradwatch compare origin/main HEAD --limit 600 --markdown comparison.md
-      gradwatch compare torch==1.12.1 torch==2.13.0 --op gelu --size middle
     Verdicts: faster, slower, no difference, not resolved.
     Exit code: 1 if a gradient is wrong, a page cannot be run, or nothing could be
     compared; 3 if what is needed for it is missing.
@@ -279,13 +274,11 @@ def _line(why: str, whats: Sequence[str]) -> str:
 
 
 def _commits(a: str, b: str) -> tuple[str, str] | None:
-    """The hashes of two commits; None of backends and versions (torch==2.13.0).
+    """The hashes of two commits; None of backends.
 
     Raises:
         UnknownName: One of them is none of these.
     """
-    if "==" in a + b:
-        return None
     backends = backend_names()
     if {a, b} & {*backends}:
         for name in (a, b):
@@ -307,7 +300,7 @@ def _commits(a: str, b: str) -> tuple[str, str] | None:
 def _sides(
     a: str, b: str, commits: tuple[str, str] | None, backends: Sequence[str] | None
 ) -> Iterator[list[tuple[Side, Side]]]:
-    """The sides to compare: two backends, or each at two commits or two versions.
+    """The sides to compare: two backends, or each at two commits.
 
     Where `backends` is None there is nothing to compare: nothing is checked out.
     """
@@ -315,8 +308,7 @@ def _sides(
         yield []
         return
     if not commits:
-        versions = "==" in a + b
-        yield _versions(a, b, backends) if versions else [(Side(a, a), Side(b, b))]
+        yield [(Side(a, a), Side(b, b))]
         return
     one, other = commits
     with checked_out(one) as tree, checked_out(other) as another:
@@ -324,21 +316,6 @@ def _sides(
             (Side(a, name, tree), Side(b, name, another))
             for name in options.framework_backends(backends)
         ]
-
-
-def _versions(a: str, b: str, backends: Sequence[str]) -> list[tuple[Side, Side]]:
-    """Each backend of a framework in two versions of it."""
-    try:
-        one, other = interpreter_with(a), interpreter_with(b)
-    except WrongCall as error:
-        raise click.UsageError(str(error)) from None
-    if one.framework != other.framework:
-        raise click.UsageError(f"{a} and {b} are versions of two frameworks")
-    every = options.framework_backends(backends)
-    names = [name for name in every if framework_of(name) == one.framework]
-    if not names:
-        raise click.UsageError(f"no backend of {one.framework} is asked for")
-    return [(Side(a, n, version=one), Side(b, n, version=other)) for n in names]
 
 
 def _show(

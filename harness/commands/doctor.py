@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,20 +189,6 @@ def _frameworks(
             yield Finding(name, "", why, mend, needed)
         else:
             yield from _framework(interpreter, reported)
-    yield from _releases(root, names)
-
-
-def _releases(root: Path, frameworks: Collection[str]) -> Iterator[Finding]:
-    """Other releases of a framework, which are made on request for the history."""
-    for file in sorted((root / "requirements").glob("*.txt")):
-        name, environment = file.stem, f".venv-{file.stem}"
-        cost = "" if name in frameworks else on_request(name, root)
-        if cost and (root / environment / "bin" / "python").exists():
-            yield Finding(name, f"made, for the history ({environment}/bin/python)")
-        elif cost:
-            make = f"make framework NAME={name}"
-            why = f"made only on request ({cost})"
-            yield Finding(name, "", why, make, needed=False)
 
 
 def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:

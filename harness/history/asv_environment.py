@@ -38,11 +38,7 @@ import asv_runner
 import asv_runner.run
 
 from gradwatch.harness.console.streams import ticking
-from gradwatch.harness.history.environments import (
-    WrongCall,
-    command_for,
-    environment_with,
-)
+from gradwatch.harness.history.environments import environment_with
 from gradwatch.harness.history.runnable import unrunnable
 from gradwatch.harness.project import git, machines
 from gradwatch.harness.project.documents import replace_file
@@ -270,13 +266,14 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         wanted = {n: v for n, v in requirements.items() if not n.startswith("pip+")}
         try:
             folder = environment_with(python, wanted, ROOT)
-        except WrongCall as error:
+        except ValueError as error:
             raise asv.util.UserError(f"asv.conf.json: {error}") from None
         if folder is None:
-            versions = ", ".join(f"{n} {v}" for n, v in wanted.items())
+            packages = " ".join(f"{name}=={v}" for name, v in wanted.items())
+            make = f"pip install {packages}" if PROJECT.table else "make environments"
             raise asv.environment.EnvironmentUnavailable(
-                f"no environment of Python {python} with exactly {versions};"
-                f" to measure it too: {command_for(python, wanted)}"
+                f"no environment of Python {python} with exactly {packages};"
+                f" to measure it too: {make}, or change the matrix in asv.conf.json"
             )
         self._python, self._requirements = python, requirements  # for self.name
         super().__init__(conf, python, requirements, tagged_env_vars)

@@ -1,4 +1,4 @@
-"""Compares two sides, backends, commits or versions: `gradwatch compare`.
+"""Compares two sides, backends or commits: `gradwatch compare`.
 
 Both sides are judged first and then timed in turn: in one process if they can share
 one, otherwise in several pairs of fresh processes.
@@ -50,16 +50,11 @@ class NotTimed(Died):
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a backend, at the commit checked out in `measured`.
-
-    `version` is the interpreter that has a certain version of the framework, if one was
-    named.
-    """
+    """One side of a comparison: a backend, at the commit checked out in `measured`."""
 
     name: str  # as the user called it
     backend: str
     measured: Path = ROOT
-    version: Interpreter | None = None
 
     @property
     def framework(self) -> str:
@@ -69,12 +64,12 @@ class Side:
     @property
     def interpreter(self) -> Interpreter:
         """What it runs in."""
-        return self.version or interpreter_of(self.framework)
+        return interpreter_of(self.framework)
 
     @property
     def place(self) -> tuple[object, ...]:
         """What sides have in common that can share a process."""
-        return self.framework, self.measured, self.version
+        return self.framework, self.measured
 
 
 @dataclass(frozen=True)

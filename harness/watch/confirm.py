@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project import documents, git
@@ -35,9 +34,8 @@ from gradwatch.harness.timing.compare import (
 from gradwatch.harness.timing.intervals import LEVEL, Estimate
 from gradwatch.harness.timing.samples import verdict_on
 from gradwatch.harness.watch.alerts import PHASES, WRONG, Alert
-from gradwatch.harness.workers.pythons.interpreters import Interpreter
 from gradwatch.harness.workers.worker import Died
-from gradwatch.impls.catalogue import UnknownName, framework_of, load_op
+from gradwatch.impls.catalogue import UnknownName, load_op
 
 
 class NotComparable(Exception):
@@ -64,7 +62,7 @@ def comparing(
         def side(name: str, series: Series, commit: str) -> Side:
             if commit not in trees:
                 trees[commit] = stack.enter_context(git.checked_out(commit, root))
-            return Side(name, series.backend, trees[commit], _version(series))
+            return Side(name, series.backend, trees[commit])
 
         def compare(series: Series, old: str, new: str) -> Estimate:
             given = series.parameters
@@ -84,14 +82,6 @@ def comparing(
             return Estimate(ratio, low, high, found.pairs, found.level or 0.0)
 
         yield compare
-
-
-def _version(series: Series) -> Interpreter | None:
-    """The interpreter of the version that a series is of; None: there is none here."""
-    framework = framework_of(series.backend)
-    with contextlib.suppress(WrongCall):
-        return interpreter_with(f"{framework}=={series.versions.get(framework, '')}")
-    return None
 
 
 def confirm(

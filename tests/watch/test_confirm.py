@@ -2,12 +2,9 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from gradwatch.harness.history.environments import WrongCall
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
@@ -17,13 +14,11 @@ from gradwatch.harness.watch.alerts import WRONG
 from gradwatch.harness.watch.confirm import (
     Findings,
     NotComparable,
-    _version,
     comparing,
     confirm,
     key_of,
 )
 from gradwatch.harness.watch.survey import survey
-from gradwatch.harness.workers.pythons.interpreters import Interpreter
 from gradwatch.harness.workers.worker import Died
 from tests.copies import copy_code
 from tests.histories import (
@@ -237,21 +232,6 @@ def test_a_cleared_step_with_equal_ends_is_no_creep(root, monkeypatch):
         ("step", "cleared"),
         ("creep", "cleared"),
     }
-
-
-@pytest.mark.parametrize(("version", "there"), [("1.12.1", True), ("1.13.0", False)])
-def test_a_series_of_an_older_version_is_measured_again_with_that(
-    monkeypatch, version, there
-):
-    def known(asked):
-        if asked == "torch==1.12.1":
-            return Interpreter("torch", Path("old/bin/python"), "old/bin/python")
-        raise WrongCall(asked)
-
-    monkeypatch.setattr("gradwatch.harness.watch.confirm.interpreter_with", known)
-    series = SimpleNamespace(backend="torch_custom", versions={"torch": version})
-    used = _version(series)
-    assert (used and used.python) == (Path("old/bin/python") if there else None)
 
 
 SLOW = """@op.implement("manual")

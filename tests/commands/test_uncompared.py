@@ -1,79 +1,17 @@
-"""Versions of a framework: where each runs, and how two are compared."""
+"""What `gradwatch compare` says where not all can be compared."""
 
 import json
 from contextlib import nullcontext
-from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
 
 from gradwatch.harness.commands import compare
-from gradwatch.harness.history.environments import WrongCall, interpreter_with
 from gradwatch.harness.project.records import CompareRecord
 from gradwatch.harness.timing.compare import WrongGradient
 from tests.command_line import gradwatch
 
-NUMPY = f"numpy=={version('numpy')}"
-
-
-def made(root, folder, python, *packages):
-    """An environment, as far as it is looked at."""
-    site = root / folder / "lib" / f"python{python}" / "site-packages"
-    for package in packages:
-        (site / f"{package}.dist-info").mkdir(parents=True)
-    (root / folder / "bin").mkdir()
-    (root / folder / "bin" / "python").touch()
-
-
-@pytest.mark.parametrize(
-    ("asked", "folder"),
-    [
-        ("torch==2.13.0", ".venv"),
-        ("torch==1.12.1", ".venv-old"),
-        ("numpy==1.26.4", ".venv-old"),
-    ],
-)
-def test_a_version_runs_in_the_environment_that_has_it(tmp_path, asked, folder):
-    made(tmp_path, ".venv", "3.11", "torch-2.13.0+cpu", "numpy-2.4.6")
-    made(tmp_path, ".venv-old", "3.10", "torch-1.12.1", "numpy-1.26.4")
-    found = interpreter_with(asked, tmp_path)
-    assert found.python == tmp_path / folder / "bin" / "python"
-    assert (found.framework, found.shown) == (asked[:5], f"{folder}/bin/python")
-
-
-@pytest.mark.parametrize("asked", ["torch==1.12", "torch==2.13.0+cpu", "torch>=1"])
-def test_a_version_that_no_environment_has_is_refused(tmp_path, asked):
-    made(tmp_path, ".venv", "3.11", "torch-1.12.1", "torch-2.13.0+cpu")
-    with pytest.raises(WrongCall, match=r"no environment|not of the form"):
-        interpreter_with(asked, tmp_path)
-
-
 _SMALL = ("--size", "small")
-_FEW = ("--size", "small", "--phase", "backward", "--pairs", "1", "--budget", "0.05")
-
-
-def test_two_versions_are_compared():
-    asked = ("--op", "square", "--backend", "numpy_manual", "--dtype", "float32")
-    done = gradwatch("compare", NUMPY, NUMPY, *asked, *_FEW, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["records"]
-    assert row["backend"] == "numpy_manual"
-    assert row["a_seconds"] > 0
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (("numpy==0.0.1", NUMPY), "no environment of the checkout has numpy==0.0.1"),
-        (("main", NUMPY), "'main' is not of the form numpy==1.26.4"),
-        ((NUMPY, f"pytest=={version('pytest')}"), "versions of two frameworks"),
-        ((NUMPY, NUMPY, "--backend", "torch_custom"), "no backend of numpy"),
-    ],
-)
-def test_versions_that_cannot_be_compared_are_one_line_and_exit_2(call, said):
-    done = gradwatch("compare", *call, "--op", "square", "--size", "small")
-    assert done.returncode == 2
-    assert said in done.stderr
 
 
 def test_a_wrong_gradient_fails_a_comparison_of_which_other_rows_are_right(monkeypatch):
