@@ -26,7 +26,7 @@ Values = NDArray[np.float64]
 #: The share by which a time must have changed to be called slower or faster.
 LEAST = 0.03
 
-#: Commits that charts show, and that can be compared; all are listed.
+#: Commits that charts show; all are listed.
 NEWEST = 500
 
 # Readable names of metrics; in any other name the underscores become blanks.
@@ -112,11 +112,6 @@ class History:
     def __post_init__(self) -> None:
         for series in self.series:
             self.by_op.setdefault(series.op, []).append(series)
-
-    @property
-    def newest(self) -> range:
-        """The indices of the commits that charts show and that can be compared."""
-        return range(max(len(self.commits) - NEWEST, 0), len(self.commits))
 
 
 @dataclass(frozen=True)

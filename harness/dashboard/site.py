@@ -15,7 +15,6 @@ from gradwatch.harness.dashboard.families import styles
 from gradwatch.harness.dashboard.machine import MachineResults, machine_results
 from gradwatch.harness.dashboard.matrix import Cells, matrix
 from gradwatch.harness.dashboard.pages.changes import commit_rows
-from gradwatch.harness.dashboard.pages.comparisons import comparisons, figures_at
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import faults, overview
 from gradwatch.harness.dashboard.series import History, moves, read_histories
@@ -125,7 +124,6 @@ def _write_machine(
     writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
     for op, row in cells.items():
         _write_op(writer, op_page(op, row, here, history), here, looks)
-    _write_comparison(writer, here, history)
     _write_lists(writer, here, cells, history)
 
 
@@ -163,19 +161,3 @@ def _write_op(
     writer.data(f"op/{anchor(op)}.charts.js", "charts", made)
     context = {"drawn": made, "line_styles": lines, **page}
     writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context)
-
-
-def _write_comparison(writer: Writer, here: MachineResults, history: History) -> None:
-    newest = [history.commits[place] for place in history.newest]
-    data = {
-        "backends": comparisons(here),
-        "commits": [[c.hash[:12], c.subject, c.tag] for c in newest],
-        # What each figure of a commit measures, in the order of `figures_at`.
-        "figures": [(s.op, f"{s.line}, {s.view}", s.unit) for s in history.series],
-    }
-    writer.data("compare.data.js", "compare", data)
-    for commit, place in zip(newest, history.newest, strict=True):
-        name = commit.hash[:12]
-        writer.data(f"commit/{name}.js", name, figures_at(history, place))
-    runners = sorted({runner for _, runner in here.timed})
-    writer.page("compare.html", "compare.html.j2", runners=runners)

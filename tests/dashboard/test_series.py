@@ -8,7 +8,6 @@ import numpy as np
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import BAD, styles
 from gradwatch.harness.dashboard.pages.changes import commit_rows
-from gradwatch.harness.dashboard.pages.comparisons import figures_at
 from gradwatch.harness.dashboard.series import (
     NEWEST,
     History,
@@ -79,18 +78,13 @@ def test_charts_show_the_newest_commits_and_ring_what_changed_among_them():
     assert columns["rings"] == {"runner": ["a"], "colour": [BAD], "x": [NEWEST]} | {
         "y": [columns["points"]["y"][NEWEST - 7]]
     }
-    assert History(commits(count)).newest == range(7, count)
-    assert History(commits(3)).newest == range(3)
 
 
-def test_values_have_four_digits_in_a_chart_and_five_in_a_comparison():
+def test_values_have_four_digits_in_a_chart():
     one = series(np.array([1.23456789e-6, np.nan]))
     columns = sources(charts.history([one], commits(2), styles(["a"])))["points"]
     assert (columns["y"], columns["low"]) == ([1.235], [1.216])
     assert columns["detail"] == ["1.23 µs"]
-    history = History(commits(2), (one,))
-    assert figures_at(history, 0) == [[1.2346e-6, 1.216e-6, 1.2498e-6]]
-    assert figures_at(history, 1) == [None]
 
 
 def test_a_value_of_zero_is_drawn_below_all_others():

@@ -95,7 +95,7 @@ def test_every_link_leads_to_a_page_or_a_place_on_it(
     invented.write_document(other, [agree_record("add", "numpy_graph")], about)
     site = written(results)
     pages = sorted(site.rglob("*.html"))
-    assert len(pages) == 4 + len(ops) + len(backend_names()) + 4 + 1 + 1
+    assert len(pages) == 3 + len(ops) + len(backend_names()) + 3 + 1 + 1
     ids = {p: set(html.parse(p).xpath("//@id")) for p in pages}
     for page in pages:
         for link in html.parse(page).xpath("//@href | //@src"):
@@ -157,12 +157,17 @@ def test_no_time_is_shown_for_a_wrong_gradient(results: Path) -> None:
     assert "20 µs" in text
     assert "1.23 µs" not in text
     assert "1.23" not in (site / "op" / "add.charts.js").read_text()
-    data = json.loads((site / "compare.data.js").read_text().partition("= ")[2])
-    assert data["backends"] == {
-        "figures": [["add", "65536 float32 backward", "seconds"]],
-        "sides": {"numpy_graph": [[2e-5, 1.98e-5, 2.04e-5]]},
-        "turns": [],
-    }
+
+
+def test_what_was_compared_in_turn_is_told(results: Path) -> None:
+    invented.write_time(results, 1)
+    site = written(results)
+    assert "Compared in turn: 1 slower" in said(site)
+    row = html.parse(site / "changes.html").xpath("//tbody/tr")[0]
+    assert [cell.text_content() for cell in row][:3] == [
+        *("torch_autograd", "torch_custom", "softmax"),
+    ]
+    assert row[6].text_content() == "1.310×"
 
 
 def test_speed_is_relative_to_the_fastest_right_backend(results: Path) -> None:
@@ -584,7 +589,7 @@ def test_a_site_that_cannot_be_finished_leaves_the_old_one(
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(building, "_write_comparison", full)
+    monkeypatch.setattr(building, "_write_lists", full)
     with pytest.raises(OSError, match="No space left"):
         written(results)
     assert (site / "index.html").read_text() == before

@@ -14,7 +14,7 @@ from gradwatch.harness.project.git import Commit
 
 @dataclass
 class CommitRow:
-    """A measured commit; `place` is its index, `before` the one measured before it.
+    """A measured commit; `place` is its index.
 
     `wrong` are the ops and backends whose gradient is wrong at it, `became` those that
     were right before. `mean` is the geometric mean of all times over those before.
@@ -22,7 +22,6 @@ class CommitRow:
 
     place: int
     commit: Commit
-    before: Commit | None
     gradients: int = 0
     wrong: list[Place] = field(default_factory=list)
     became: list[Place] = field(default_factory=list)
@@ -41,9 +40,7 @@ class CommitRow:
 def commit_rows(history: History) -> list[CommitRow]:
     """The rows of all commits, the newest first."""
     commits = history.commits
-    rows = [
-        CommitRow(i, c, commits[i - 1] if i else None) for i, c in enumerate(commits)
-    ]
+    rows = [CommitRow(i, commit) for i, commit in enumerate(commits)]
     logs: dict[int, list[float]] = defaultdict(list)
     for series in history.series:
         place, present = (series.op, series.line), series.present

@@ -21,7 +21,7 @@ from tests.dashboard.browser import invented
 pytestmark = pytest.mark.browser
 
 PAGES = (
-    *("index.html", "op/softmax.html", "compare.html", "changes.html"),
+    *("index.html", "op/softmax.html", "changes.html"),
     *("findings.html", "backend/torch_custom.html"),
 )
 PATIENCE = 30  # seconds: a busy machine draws slowly
@@ -283,54 +283,19 @@ def test_an_exact_result_is_drawn_though_the_axis_is_logarithmic(
     assert min(drawn["y"]) > 0
 
 
-def test_ratios_are_sorted_by_keyboard(chromium: Chrome, site: Path) -> None:
-    visit(chromium, site / "compare.html", "#a=numpy_graph&b=numpy_manual")
-    head = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(3) button")
-    focus_by_tab(chromium, head)
-    for order, factor in (("ascending", 1), ("descending", -1)):
-        head.send_keys(Keys.ENTER)
-        row = chromium.find_element(By.CSS_SELECTOR, "#ratios th:nth-child(3)")
-        assert row.get_attribute("aria-sort") == order
-        ratios = [factor * float(text.rstrip("×")) for text in column(chromium, 3)]
-        assert len(ratios) > 1
-        assert ratios == sorted(ratios)
-
-
-def test_ratios_are_filtered_by_keyboard(chromium: Chrome, site: Path) -> None:
-    visit(chromium, site / "compare.html")
-    box = chromium.find_element(By.NAME, "filter")
-    focus_by_tab(chromium, box)
-    box.send_keys("softmax backward")
-    until(chromium, lambda: len(column(chromium, 1)) < 10)
-    assert set(column(chromium, 1)) == {"softmax", "log_softmax"}
-
-
-def test_a_ratio_measured_in_turn_is_preferred(chromium: Chrome, site: Path) -> None:
-    query = "#a=torch_custom&b=torch_autograd&filter=softmax+65536+backward+turn"
-    visit(chromium, site / "compare.html", query)
-    assert column(chromium, 3) == ["0.763×"], "1 / 1.31: asked the other way round"
-    assert column(chromium, 6) == ["B faster, in turn"]
-
-
-def test_two_commits_are_compared(chromium: Chrome, site: Path) -> None:
-    a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
-    query = f"#mode=commits&a={a}&b={b}&clear=1&filter=softmax+torch_custom+backward"
-    visit(chromium, site / "compare.html", query)
-    assert until(chromium, lambda: column(chromium, 1))[0] == "softmax"
-    (ratio,) = (float(text.rstrip("×")) for text in column(chromium, 3))
-    assert ratio == pytest.approx(1.4, rel=0.05), "the noise of either is 1 %"
-
-
-def test_what_differs_clearly_comes_first(chromium: Chrome, site: Path) -> None:
-    a, b = (invented.commit(n)[:12] for n in (invented.STEP - 1, invented.STEP))
-    visit(chromium, site / "compare.html", f"#mode=commits&a={a}&b={b}")
-    clear = [
-        "slower" in verdict or "faster" in verdict
-        for verdict in until(chromium, lambda: column(chromium, 6))
-    ]
-    assert any(clear)
-    assert not all(clear)
-    assert clear == sorted(clear, reverse=True)
+def test_ratios_measured_in_turn_are_sorted_by_keyboard(
+    chromium: Chrome, site: Path
+) -> None:
+    visit(chromium, site / "changes.html")
+    place = "#compared-table th:nth-child(7)"
+    focus_by_tab(chromium, chromium.find_element(By.CSS_SELECTOR, f"{place} button"))
+    for order, ratios in (("ascending", ["0.910×", "1.310×"]), ("descending", None)):
+        chromium.switch_to.active_element.send_keys(Keys.ENTER)
+        head = chromium.find_element(By.CSS_SELECTOR, place)
+        assert head.get_attribute("aria-sort") == order
+        cells = chromium.find_elements(By.CSS_SELECTOR, place.replace("th:", "td:"))
+        shown = [cell.text for cell in cells]
+        assert shown == (ratios or ["1.310×", "0.910×"])
 
 
 def shown_ops(browser: Chrome) -> list[str]:
