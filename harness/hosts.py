@@ -10,7 +10,6 @@ machine refuses. Dask runs again elsewhere what a host was at when it was lost.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import platform
 from collections import defaultdict
@@ -23,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
+from gradwatch.harness.agreement.remembered import files
 from gradwatch.harness.agreement.remote import judge, judged, unjudged, vanished
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.machines import machine_name
-from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
+from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.child import Child, Failed
 
@@ -41,7 +41,6 @@ PATIENCE = 45.0  # seconds for the first host to come: less than a minute
 #: How often an error of the host itself, such as no memory, is tried elsewhere.
 RETRIES = 2
 
-_CODE = {".py", ".json", ".j2", ".toml"}
 Answer = tuple[str, str, Agreement]  # the machine, why it refuses, its verdicts
 
 #: One op at a time. And Linux ends the workers with the *thread* that started them
@@ -137,18 +136,9 @@ def _refuse_mixture(agreement: Agreement) -> None:
 
 def code() -> dict[str, str]:
     """Versions, and the hash of each file of ours and of the project's, by name."""
-    own = [ROOT / name for name in PROJECT.code if "*" not in name]
-    places = {SOURCE / "harness", SOURCE / "impls", *own}
-    files = {file for place in places for file in (place, *place.rglob("*"))}
+    own = (ROOT / name for name in PROJECT.code if "*" not in name)
     versions = {name: version(name) for name in ("numpy", "msgspec")}
-    hashes = {
-        str(file.relative_to(SOURCE if file.is_relative_to(SOURCE) else ROOT)): (
-            hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-        )
-        for file in sorted(files)
-        if file.suffix in _CODE and file.is_file()
-    }
-    return {"python": platform.python_version(), **versions, **hashes}
+    return {"python": platform.python_version(), **versions, **files(*own)}
 
 
 def difference(ours: dict[str, str], theirs: dict[str, str]) -> str:

@@ -1,11 +1,10 @@
 """Verdicts of earlier runs, in place of judging the same again (docs/remembered.md).
 
-The verdicts on an op are one file, under the hash of all that they depend on: the op's
-page, all other code of ours but that of `SILENT` rooms and of other pages, what is
-installed for each framework, the machine, the environment variables that its libraries
-read, the seed, the backends that are compared, and the known outcomes of the op. It is
-signed by a key that only the user can read. Not remembered is what may be chance or the
-load's fault; see `Remembered.keep`.
+The verdicts on an op are one file, with the hash of all that they depend on: the op's
+page, all other code of ours but other pages, what is installed for each framework, the
+machine, the environment variables that its libraries read, the seed and the backends
+that are compared. It is signed by a key that only the user can read. What is not as
+expected is judged again, and what may be chance or the load's fault: see `is_lasting`.
 """
 
 from __future__ import annotations
@@ -32,17 +31,9 @@ from gradwatch.harness.agreement.sampling import explained
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.paths import CACHE, INSTALLED, PROJECT, SOURCE
-from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.paths import CACHE, INSTALLED, PROJECT, ROOT, SOURCE
 from gradwatch.harness.workers.pythons.interpreters import Facts, installed
 from gradwatch.impls.catalogue import framework_of, op_names
-
-#: Rooms that have no say in a verdict: they show, compare, time or call the judge. A
-#: test holds the files of the others against those that a run has loaded.
-SILENT = (
-    *("check", "commands", "console", "dashboard", "history", "hosts", "nightly"),
-    *("selftest", "tracing", "watch"),
-)
 
 #: What the names of variables begin with that change numbers, beside the frameworks':
 #: threads, instruction sets and algorithms of their libraries, the loader, Python, us.
@@ -54,7 +45,6 @@ _VARIABLES = (
 )
 
 SIGNED = 32  # bytes of SHA-256
-MOST = 2_500  # files of verdicts, one an op: about 256 MB
 
 
 class NotRemembered(Exception):
@@ -63,7 +53,8 @@ class NotRemembered(Exception):
 
 #: Verdicts on a trial, and when they were given, in ISO 8601; by its name.
 Kept = dict[str, tuple[str, Agreement]]
-_decoder = msgspec.msgpack.Decoder(Kept)
+#: With the hash of all that they depend on.
+_decoder = msgspec.msgpack.Decoder(tuple[str, Kept])
 
 
 class Remembered:
@@ -71,7 +62,8 @@ class Remembered:
 
     `dates` says of each op of which something was recalled when the oldest of it was
     judged; `why_not`, why nothing is remembered, where that was not wished. Without a
-    folder nothing is read or written; `fresh`, nothing is read.
+    folder nothing is read or written; `fresh`, nothing is read. Of an op the last run's
+    verdicts are kept, whose backends and seed may have been others.
     """
 
     def __init__(
@@ -102,10 +94,11 @@ class Remembered:
 
     def _file(self, op: str) -> Path:
         assert self._place is not None
-        return self._place / "verdicts" / self._keys[op]
+        return self._place / "verdicts" / op
 
     def _read(self, op: str) -> Kept:
-        return read(self._file(op), self._key)
+        key, kept = read(self._file(op), self._key)
+        return kept if key == self._keys[op] else {}
 
     @property
     def trials(self) -> list[tuple[str, str]]:
@@ -128,14 +121,10 @@ class Remembered:
         """Write down what was learnt of the ops that have not failed.
 
         Nothing, where a file has changed meanwhile: which one was judged is not known.
-        Nor what may be chance: a crash or an error that no known outcome lists, a
-        timeout, a backend that fails to start, an unexpected verdict where a known
-        outcome occurs only sometimes, and a result that a second run did not repeat.
         """
         if not (self._place and self._keys and self._judged):
             return
         today = datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds")
-        sometimes = [entry for entry in known.load() if entry.sometimes]
         try:
             now, _ = self._now()
             for op, judged in self._judged.items():
@@ -143,34 +132,28 @@ class Remembered:
                     before = self._read(op).items()
                     kept = {name: one for name, one in before if name not in judged}
                     for name, verdicts in judged.items():
-                        if is_lasting(verdicts, self._absent, sometimes):
+                        if is_lasting(verdicts, self._absent):
                             kept[name] = today, verdicts
-                    packed = zlib.compress(msgspec.msgpack.encode(kept), 1)
+                    content = msgspec.msgpack.encode((self._keys[op], kept))
+                    packed = zlib.compress(content, 1)
                     signed = signature(self._key, self._file(op), packed) + packed
                     documents.replace_file(self._file(op), signed)
-            make_room(self._place.glob("verdicts/*"), MOST)
         except (NotRemembered, OSError) as error:
             self.why_not = self.why_not or str(error)
 
 
-def is_lasting(
-    verdicts: Agreement, absent: Collection[str], sometimes: Sequence[known.Known]
-) -> bool:
-    """Whether another run would give the same verdicts.
+def is_lasting(verdicts: Agreement, absent: Collection[str]) -> bool:
+    """Whether verdicts are as expected, and another run would give the same.
 
-    `absent` are the backends that are not installed, `sometimes` the known outcomes
-    that do not occur in every run.
+    `absent` are the backends that are not installed. What may be chance or the load's
+    fault: a timeout, a result that a second run did not repeat, a backend that fails to
+    start, and whatever is not expected.
     """
-
-    def by_chance(record: AgreeRecord) -> bool:
-        if record.verdict in ("error", "crash", "timeout"):
-            return not record.listed or record.verdict == "timeout"
-        return not known.as_expected(record) and known.covered(record, sometimes)
-
     return (
         {*verdicts.missing} <= {*absent}
         and not verdicts.unrepeatable
-        and not any(map(by_chance, verdicts.records))
+        and all(map(known.as_expected, verdicts.records))
+        and not any(one.verdict == "timeout" for one in verdicts.records)
     )
 
 
@@ -204,33 +187,19 @@ def signature(key: bytes, file: Path, content: bytes) -> bytes:
     return hmac.digest(key, file.name.encode() + content, "sha256")
 
 
-def read(file: Path, key: bytes) -> Kept:
-    """The verdicts in a file, which was used now; none that the user has not signed.
+def read(file: Path, key: bytes) -> tuple[str, Kept]:
+    """What is in a file: the hash, and verdicts; none that the user has not signed.
 
     Raises:
         OSError: It cannot be read.
     """
     if not file.is_file():  # nor a pipe, which would not answer
-        return {}
+        return "", {}
     content = file.read_bytes()
-    os.utime(file)
     signed, packed = content[:SIGNED], content[SIGNED:]
     if not hmac.compare_digest(signed, signature(key, file, packed)):
-        return {}
+        return "", {}
     return _decoder.decode(zlib.decompress(packed))
-
-
-def make_room(files: Iterable[Path], most: int) -> None:
-    """Remove the files that were used longest ago, beyond a number of them.
-
-    Another run may do so at the same time.
-    """
-    used = dict[Path, float]()
-    for file in files:
-        with contextlib.suppress(OSError):
-            used[file] = file.stat().st_mtime
-    for file in sorted(used, key=lambda file: used[file])[:-most]:
-        file.unlink(missing_ok=True)
 
 
 # The key --------------------------------------------------------------------------
@@ -258,7 +227,7 @@ def keys(
     frameworks = sorted({framework_of(name) for name in backends})
     try:
         present = have(frameworks)
-        hashes = files(read)
+        hashes = files(read=read)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise NotRemembered(f"not to be found out: {error}") from None
     if unlisted := sorted({name for one in present.values() for name in one.unlisted}):
@@ -272,27 +241,24 @@ def keys(
         "variables": variables(os.environ, frameworks),
         "files": hashes,
     }
-    entries = known.load()
     absent = {name for name in backends if present[framework_of(name)].why_missing}
     common = _hash(shared)
+    by_op = {op: _hash([common, op, pages[op]]) for op in ops}
+    return by_op, frozenset(absent)
+
+
+def files(
+    *places: Path, read: Callable[[Path], bytes] = Path.read_bytes
+) -> dict[str, str]:
+    """The hash of each file of ours, and of more places, by its name."""
+    every = (SOURCE / "harness", SOURCE / "impls", *places)
+    found = {file for place in every for file in (place, *place.rglob("*"))}
     return {
-        op: _hash([common, op, pages[op], msgspec.to_builtins(of_op)])
-        for op in ops
-        for of_op in [[entry for entry in entries if entry.of(op)]]
-    }, frozenset(absent)
-
-
-def files(read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, str]:
-    """The hash of each file of ours that may have a say in a verdict, by its name.
-
-    Known outcomes are left out: those of an op are an ingredient of that op.
-    """
-    return {
-        name: hashlib.sha256(read(SOURCE / name)).hexdigest()
-        for package in ("harness", "impls")
-        for file in sorted((SOURCE / package).rglob("*"))
-        if file.suffix != ".pyc" and file.name != known.FILE.name and file.is_file()
-        if (name := file.relative_to(SOURCE).as_posix()).split("/")[1] not in SILENT
+        str(file.relative_to(SOURCE if file.is_relative_to(SOURCE) else ROOT)): (
+            hashlib.sha256(read(file)).hexdigest()
+        )
+        for file in sorted(found)
+        if file.suffix != ".pyc" and file.is_file()
     }
 
 

@@ -130,11 +130,6 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
     )
 
 
-def covered(record: AgreeRecord, known: Iterable[Known]) -> bool:
-    """Whether an entry names a record's tensor, whatever its verdict."""
-    return any(entry.covers(record) for entry in known)
-
-
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
     """The expected verdict of a record: that of an entry, or else `agree`.
 

@@ -1,4 +1,4 @@
-"""The cache of verdicts: whole or none, bounded, and dropped if damaged."""
+"""The cache of verdicts: whole or none, and dropped if damaged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from typing import Any
 import pytest
 
 from gradwatch.harness.agreement import remembered
-from gradwatch.harness.agreement.remembered import (
-    Remembered,
-    read,
-    users_key,
-)
+from gradwatch.harness.agreement.remembered import Remembered
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.project.paths import user_cache
 from gradwatch.harness.project.records import AgreeRecord
@@ -81,7 +77,7 @@ def half(content: bytes) -> bytes:
 def forged(content: bytes) -> bytes:
     """As whoever knows all but the key would write it."""
     packed = content[remembered.SIGNED :]
-    return remembered.signature(b"", Path("key of add"), packed) + packed
+    return remembered.signature(b"", Path("add"), packed) + packed
 
 
 @pytest.mark.parametrize(
@@ -92,7 +88,7 @@ def test_damaged_verdicts_are_dropped_and_the_others_are_not(
 ) -> None:
     keep(tmp_path, "add", "a")
     keep(tmp_path, "mul", "a")
-    file = tmp_path / "verdicts" / "key of add"
+    file = tmp_path / "verdicts" / "add"
     file.write_bytes(damage(file.read_bytes()))
     assert (kept(tmp_path, "add"), kept(tmp_path, "mul")) == ([], ["a"])
     keep(tmp_path, "add", "b")
@@ -102,8 +98,8 @@ def test_damaged_verdicts_are_dropped_and_the_others_are_not(
 def test_verdicts_of_another_key_are_dropped(tmp_path: Path) -> None:
     """A page that was green once is none that is green now."""
     keep(tmp_path, "add", "a")
-    file = tmp_path / "verdicts" / "key of add"
-    file.rename(file.with_name("key of mul"))
+    file = tmp_path / "verdicts" / "add"
+    file.rename(file.with_name("mul"))
     assert kept(tmp_path, "mul") == []
 
 
@@ -119,20 +115,18 @@ def test_the_key_is_the_users_alone_or_nothing_is_remembered(tmp_path: Path) -> 
     assert kept(place, "add") == []
 
 
-def test_the_least_recently_used_make_room(
+def test_verdicts_that_depend_on_something_else_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for age, op in enumerate(("add", "mul")):
-        keep(tmp_path, op, "a")
-        os.utime(tmp_path / "verdicts" / f"key of {op}", (age, age))
-    assert kept(tmp_path, "add"), "it is used again, and so the newest"
-    monkeypatch.setattr(remembered, "MOST", 2)
-    keep(tmp_path, "dot", "a")
-    assert [bool(kept(tmp_path, op)) for op in ("add", "mul", "dot")] == [
-        True,
-        False,
-        True,
-    ]
+    keep(tmp_path, "add", "a")
+    with monkeypatch.context() as patch:
+        other = ({"add": "another"}, frozenset[str]())
+        patch.setattr(remembered, "keys", lambda *_: other)
+        assert kept(tmp_path, "add") == []
+        keep(tmp_path, "add", "b")
+        assert kept(tmp_path, "add") == ["b"]
+    assert kept(tmp_path, "add") == []
+    assert len([*(tmp_path / "verdicts").iterdir()]) == 1, "none is left behind"
 
 
 def test_a_write_is_whole_or_not_at_all(
@@ -147,7 +141,7 @@ def test_a_write_is_whole_or_not_at_all(
         patch.setattr(os, "replace", fails)
         assert "the disk is full" in keep(tmp_path, "add", "b", "c")
     assert kept(tmp_path, "add") == ["a"]
-    assert [file.name for file in (tmp_path / "verdicts").iterdir()] == ["key of add"]
+    assert [file.name for file in (tmp_path / "verdicts").iterdir()] == ["add"]
 
 
 def test_two_runs_at_once_keep_all(tmp_path: Path) -> None:
@@ -171,11 +165,3 @@ def test_a_variable_moves_the_cache_or_turns_it_off(
     monkeypatch.delenv("GRADWATCH_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert user_cache() == tmp_path / "gradwatch"
-
-
-def test_what_is_read_is_used_now(tmp_path: Path) -> None:
-    keep(tmp_path, "add", "a")
-    file = tmp_path / "verdicts" / "key of add"
-    os.utime(file, (1, 1))
-    assert read(file, users_key(tmp_path))
-    assert file.stat().st_mtime > 1
