@@ -24,7 +24,7 @@ from gradwatch.harness.selftest import scoring
 from gradwatch.harness.selftest.run import FULL, QUICK, Extent, try_judges
 from gradwatch.harness.selftest.scoring import JUDGES, Score
 
-MISSES_SHOWN = 8  # the JSON has all of them
+MISSES_SHOWN = 8  # the JSON counts all of them
 
 
 @click.command()
@@ -147,7 +147,7 @@ def show(score: Score, summary: SelftestSummary) -> None:
     missed = [pair for order in score.of_every_order for pair in order.missed]
     for trial, run in sorted(missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
         what = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
-        line(f"{what}: {scoring.why_missed(run)}", "dim")
+        line(f"{what}: ratio {run.ratio:.3g}, limit {run.limit:.3g}", "dim")
     for backend, why in sorted(score.missing.items()):
         line(f"not run: {backend}: {why}", "yellow")
     console.print(

@@ -1,8 +1,8 @@
 """The records of all documents, each field spelt once.
 
 A document is `{"schema": 1, "environment": ..., "summary": ..., "records": [...]}`; a
-`Kind` says of what type the last two are. docs/schema.md is generated from this module.
-A field that older documents lack has a default; one that is not known is passed over.
+`Kind` says of what type the last two are. A field that older documents lack has a
+default; one that is not known is passed over. docs/schema.json is generated from here.
 Numbers that are not finite are null in JSON and None here. Times are in seconds.
 """
 
@@ -310,7 +310,7 @@ class CompareSummary(Struct, kw_only=True):
 Shares = dict[str, float]  # by judge
 
 
-class PlantedRecord(Struct, kw_only=True, tag_field="record", tag="planted"):
+class PlantedRecord(Struct, kw_only=True):
     """One planted error in one precision: in how many runs, and who caught it.
 
     silent: runs in which no comparison could say anything. counted: those in which the
@@ -328,27 +328,6 @@ class PlantedRecord(Struct, kw_only=True, tag_field="record", tag="planted"):
     caught: dict[str, int] = {}
     diagnosed: int = 0
     named: int = 0
-
-
-class MissRecord(Struct, kw_only=True, tag_field="record", tag="miss"):
-    """A run in which the judge let a planted error pass, and the reason.
-
-    effect: relative to the largest element. reach: the error in rounding radii, free
-    of rounding of its own. ratio, limit: the judge's.
-    """
-
-    op: str
-    case: str
-    dtype: str
-    mistake: str
-    kind: str
-    effect: Number
-    reach: Number
-    ratio: Number
-    limit: Number
-    accused_by: list[str] = []
-    asked: list[str] = []
-    reason: str = ""
 
 
 class Detection(Struct, kw_only=True):
@@ -551,11 +530,7 @@ FUZZ = Kind("fuzz", FindingRecord, FuzzSummary)
 TIME = Kind("time", TimeRecord, TimeSummary, (*_CASE, "dtype"))
 _COMPARED = ("a", "b", *_CASE, "dtype", "phase")
 COMPARE = Kind("compare", CompareRecord, CompareSummary, _COMPARED)
-SELFTEST: Kind[Any, SelftestSummary] = Kind(
-    "selftest",
-    PlantedRecord | MissRecord,  # type: ignore[arg-type]  # a union is no class
-    SelftestSummary,
-)
+SELFTEST = Kind("selftest", PlantedRecord, SelftestSummary)
 WATCH = Kind("watch", AlertRecord, WatchSummary)
 CONFIRMATIONS = Kind("confirmations", ConfirmationRecord, NoSummary)
 NIGHTLY = Kind("nightly", Problem, NightlySummary)

@@ -6,8 +6,6 @@ in extended precision.
 
     effect   max |wrong - right| / max |right| of a tensor; the largest over all tensors
              that are not vacuous
-    reach    max |wrong - right| / rounding radius, over the same tensors: the ratio
-             that the judge would measure if the wrong backward had no rounding error
 """
 
 from __future__ import annotations
@@ -55,7 +53,6 @@ class Run:
     mistake: str
     kind: str
     effect: float
-    reach: float
     ratio: float
     limit: float
     accused_by: Names
@@ -231,7 +228,7 @@ def _runs(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Run]:
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
     for mistake, manual, result, wrong in found[1:]:
         if _same(result, right):
-            yield Run(mistake, "same", 0.0, 0.0, 0.0, bench.right.limit, (), ())
+            yield Run(mistake, "same", 0.0, 0.0, bench.right.limit, (), ())
             continue
         measured = _measure(bench, wide, wrong, result.dtypes, informative)
         yield _run(bench, mistake, manual, result, measured)
@@ -273,7 +270,7 @@ def _run(
     mistake: str,
     manual: Manual | None,
     result: Result,
-    measured: tuple[str, float, float],
+    measured: tuple[str, float],
 ) -> Run:
     dtype = bench.problem.dtype
     judged = _judge(bench.inside, result, dtype)
@@ -317,17 +314,15 @@ def _measure(
     wrong: Tensors,
     dtypes: Mapping[str, str],
     informative: Sequence[str],
-) -> tuple[str, float, float]:
-    """Kind, effect and reach."""
+) -> tuple[str, float]:
+    """Kind and effect."""
     if any(dtypes.get(n, bench.problem.dtype) != bench.problem.dtype for n in wide):
-        return "structure", np.inf, np.inf
+        return "structure", np.inf
     if any(_broken(bench, n, right, wrong[n]) for n, right in wide.items()):
-        return "structure", np.inf, np.inf
+        return "structure", np.inf
     if not informative:
-        return "silent", 0.0, 0.0
-    gaps = np.array([_nearest(bench, n, wide[n], wrong[n]) for n in informative])
-    effect, reach = gaps.max(axis=0).tolist()
-    return "number", effect, reach
+        return "silent", 0.0
+    return "number", max(_nearest(bench, n, wide[n], wrong[n]) for n in informative)
 
 
 def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
@@ -339,8 +334,8 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
     return bool((sound & ~np.isfinite(wrong)).any())
 
 
-def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> tuple[float, float]:
-    """Effect and reach of a tensor; at a tie, against the nearest right answer."""
+def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
+    """Effect on a tensor; at a tie, against the nearest right answer."""
     truths = [truths[name] for truths in bench.inside.truths.values()]
     answers = [(right, truths[0].radius)]
     if bench.right.set_valued:
@@ -348,14 +343,13 @@ def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> tuple[float, f
     return min(_gap(wrong, *answer) for answer in answers)
 
 
-def _gap(wrong: Array, right: Any, radius: NDArray[np.float64]) -> tuple[float, float]:
+def _gap(wrong: Array, right: Any, radius: NDArray[np.float64]) -> float:
     sound = np.isfinite(right) & np.isfinite(radius)
     gap = np.abs(wrong - right)[sound].astype(np.float64)
     if not gap.any():
-        return 0.0, 0.0
+        return 0.0
     scale = float(np.abs(right[sound]).max())
-    effect = float(gap.max()) / scale if scale else np.inf
-    return effect, float(np.where(gap == 0, 0, gap / radius[sound]).max())
+    return float(gap.max()) / scale if scale else np.inf
 
 
 # gradcheck ------------------------------------------------------------------------

@@ -23,10 +23,8 @@ from gradwatch.harness.project.records import (
     CaughtMistakes,
     Detection,
     FalseAlarms,
-    MissRecord,
     PlantedRecord,
     Requirement,
-    finite,
 )
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
 from gradwatch.harness.selftest.rivals import COMPARISONS, GRADCHECKS
@@ -280,49 +278,17 @@ def _met(runs: Sequence[Run], required: str, share: float) -> Requirement:
     return Requirement(required, f"{caught} of {len(runs)}{per_cent}", met)
 
 
-def why_missed(run: Run) -> str:
-    """Why the judge accepted a planted error."""
-    if run.reach <= run.limit:
-        return (
-            f"rounding explains it: the error is {run.reach:.3g} rounding radii, "
-            f"the limit is {run.limit:.3g}"
-        )
-    return (
-        f"rounding hides it: {run.reach:.3g} radii in extended precision, "
-        f"{run.ratio:.3g} in this one, the limit is {run.limit:.3g}"
-    )
-
-
 # Records ----------------------------------------------------------------------------
 
 
-def records(score: Score) -> list[PlantedRecord | MissRecord]:
-    """A record for each planted error and precision, then one for each missed error."""
+def records(score: Score) -> list[PlantedRecord]:
+    """A record for each planted error and precision."""
     grouped: dict[tuple[str, str, str], list[tuple[Trial, Run]]] = {}
     of = score.of_every_order
     for trial, run in (pair for one in of for pair in one.runs):
         key = trial.problem.op.name, run.mistake, trial.problem.dtype
         grouped.setdefault(key, []).append((trial, run))
-    counts = [_counts(key, members) for key, members in sorted(grouped.items())]
-    missed = (pair for one in of for pair in one.missed)
-    return [*counts, *(_miss(trial, run) for trial, run in missed)]
-
-
-def _miss(trial: Trial, run: Run) -> MissRecord:
-    return MissRecord(
-        op=trial.problem.op.name,
-        case=trial.name,
-        dtype=trial.problem.dtype,
-        mistake=run.mistake,
-        kind=run.kind,
-        effect=finite(run.effect),
-        reach=finite(run.reach),
-        ratio=finite(run.ratio),
-        limit=finite(run.limit),
-        accused_by=list(run.accused_by),
-        asked=list(run.asked),
-        reason=why_missed(run),
-    )
+    return [_counts(key, members) for key, members in sorted(grouped.items())]
 
 
 def _counts(

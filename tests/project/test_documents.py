@@ -15,13 +15,9 @@ from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
     AGREE,
-    SELFTEST,
     TIME,
     AgreeRecord,
     AgreeSummary,
-    MissRecord,
-    PlantedRecord,
-    SelftestSummary,
     TimeSummary,
 )
 from scripts import schema
@@ -254,21 +250,6 @@ def test_a_document_keeps_the_sign_of_a_zero_and_every_digit(tmp_path):
     ]
 
 
-def test_records_of_several_types_are_read_as_they_were(tmp_path):
-    planted = PlantedRecord(
-        op="dot", mistake="m", dtype="x", runs=1, silent=0, counted=1
-    )
-    missed = msgspec.convert(
-        {"record": "miss", **dict.fromkeys(("op", "case", "dtype", "mistake"), "a")}
-        | {"kind": "k", **dict.fromkeys(("effect", "reach", "ratio", "limit"), 1.0)},
-        MissRecord,
-    )
-    for listed in ([planted, missed], [planted], []):
-        file = tmp_path / "selftest.json.gz"
-        documents.write(documents.document(listed, SelftestSummary()), file)
-        assert documents.read(file, SELFTEST).records == listed
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -288,9 +269,10 @@ def test_a_damaged_compressed_document_is_one_line(tmp_path, monkeypatch, conten
     assert str(told.value).startswith(f"{file}: ")
 
 
-def test_the_page_of_the_schema_is_current():
-    page = (ROOT / "docs" / "schema.md").read_text(encoding="utf-8")
-    assert page == schema.page(), "python scripts/schema.py writes it anew"
+def test_the_schema_is_current_and_knows_each_kind():
+    written = (ROOT / "docs" / "schema.json").read_text(encoding="utf-8")
+    assert written == schema.schema(), "python scripts/schema.py writes it anew"
+    assert {kind.name for kind in records.KINDS} <= {*json.loads(written)["$defs"]}
 
 
 def test_a_record_is_one_line_with_all_its_fields(tmp_path):
