@@ -175,8 +175,6 @@ class Score:
     exact: float  # share of the hits without any
     alarmed: float  # share of the stable series with a report
     alarms: float  # reports for each stable series
-    family_recall: dict[str, float]  # of 5 and 10 % steps
-    family_alarmed: dict[str, float]
 
     @property
     def shortfalls(self) -> tuple[str, ...]:
@@ -219,18 +217,6 @@ def score(detector: Detector, series: Sequence[Planted]) -> Score:
         exact=_mean(m == 0 for m in found),
         alarmed=_mean(count > 0 for _, count in stable),
         alarms=_mean(count for _, count in stable),
-        family_recall={
-            family: _mean(
-                m is not None
-                for p, m in hits
-                if p.family == family and p.size in (0.05, 0.10)
-            )
-            for family in FAMILIES
-        },
-        family_alarmed={
-            family: _mean(count > 0 for p, count in stable if p.family == family)
-            for family in FAMILIES
-        },
     )
 
 
