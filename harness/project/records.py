@@ -216,11 +216,10 @@ class FuzzSummary(Struct, kw_only=True):
 class TimeRecord(Struct, kw_only=True):
     """What one phase takes on one backend: the median with its 95 % interval.
 
-    samples: seconds a call, evenly spread over the `taken` ones, each the mean of
-    `calls`. warmup: calls before the first. faults: page faults a call. first: the
-    first forward and backward. warm_seconds: with a warm L2, on a GPU. bytes, flops:
-    the least that the formula needs. doubts: why the figure may mislead. date, commit:
-    where it was not timed with the others of its document.
+    samples: seconds a call, evenly spread over the `taken` ones. faults: page faults a
+    call. first: the first forward and backward. bytes, flops: the least that the
+    formula needs. doubts: why the figure may mislead. date, commit: where it was not
+    timed with the others of its document.
     """
 
     op: str
@@ -237,11 +236,8 @@ class TimeRecord(Struct, kw_only=True):
     high: Positive
     samples: list[float] = []
     taken: int | None = None
-    calls: int | None = None
-    warmup: int | None = None
     faults: Number = None
     doubts: list[str] = []
-    warm_seconds: Number = None
     first: Number = None
     peak_bytes: int | None = None
     bytes: int | None = None

@@ -88,7 +88,7 @@ def sample(request: Request) -> dict[str, Any]:
     Some calls before it are not timed, because others have used the core meanwhile.
     """
     rotation = _ready[request["step"]]
-    timer = timer_of(rotation.steps[0], cold=request.get("cold", True))
+    timer = timer_of(rotation.steps[0])
     least = AWAKE if isinstance(timer, HostTimer) else 0  # a GPU has its own clock
     taking = WitnessedTimer(timer, warm=True, least=least)
     run = RotatingPhase(rotation, request["phase"])
@@ -150,7 +150,7 @@ def draw(request: Request) -> dict[str, Any]:
     """
     rotation, phase = _ready[request["step"]], request["phase"]
     rotation.draw(phase, unpack(request["picks"]))
-    timer, shown = timer_of(rotation.steps[0], cold=False), math.inf
+    timer, shown = timer_of(rotation.steps[0]), math.inf
     if isinstance(timer, EventTimer):
         run = RotatingPhase(rotation, phase)
         seconds = timer(run, request["calls"]).seconds

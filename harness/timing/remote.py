@@ -22,7 +22,6 @@ class Remote:
     worker: Worker
     step: str
     phase: str
-    cold: bool = True
 
     def __call__(self) -> None:
         """Run it once, outside any clock."""
@@ -39,9 +38,8 @@ class RemoteTimer:
     def __call__(self, run: Run, calls: int) -> Reading:
         """Seconds per call, by the worker's own clock."""
         assert isinstance(run, Remote)
-        reply = run.worker.ask(
-            "sample", step=run.step, phase=run.phase, calls=calls, cold=run.cold
-        )
+        asked: dict[str, Any] = {"step": run.step, "phase": run.phase, "calls": calls}
+        reply = run.worker.ask("sample", **asked)
         return Reading(*reply["reading"])
 
 

@@ -66,8 +66,8 @@ def aligned(problem: Problem) -> Problem:
     )
 
 
-def timer_of(step: Step, *, cold: bool = True) -> Timer:
-    """The host's clock, or a GPU's; if `cold`, each call finds an empty L2 cache.
+def timer_of(step: Step) -> Timer:
+    """The host's clock, or a GPU's, for which each call finds an empty L2 cache.
 
     OneFlow 0.9 has no events: there a call is timed by the host, with the wait.
     """
@@ -78,7 +78,7 @@ def timer_of(step: Step, *, cold: bool = True) -> Timer:
     cuda = framework.cuda
     if not hasattr(cuda, "Event"):
         return HostTimer()
-    return replace(_events(cuda), busy=_busy(framework), cold=cold)
+    return replace(_events(cuda), busy=_busy(framework))
 
 
 def _events(cuda: Any) -> EventTimer:

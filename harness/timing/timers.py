@@ -97,26 +97,23 @@ class EventTimer:
     call while the device is `busy`, for as long as that takes: so the figure is of the
     call's kernels. Without it a kernel of 5 us seems to take the 30 us that its launch
     takes the host (NVIDIA's nvbench keeps the device at work for the same reason). That
-    also empties the L2 cache; if not `cold`, the same call comes once more before the
-    first event. A run's own `wait` is not used: it would put the host in between.
+    also empties the L2 cache. A run's own `wait` is not used: it would put the host in
+    between.
     """
 
     event: Callable[[], Any]
     synchronize: Callable[[], object]
     busy: Busy | None = None
-    cold: bool = True
     now: Callable[[], int] = time.perf_counter_ns
     shortest: float = 0.0  # each call has events of its own, which cost it nothing
 
     def __call__(self, run: Run, calls: int) -> Reading:
         """Seconds per call by the device's clock, without what is before each."""
-        ahead = self._ahead(run, 1 if self.cold else 2)
+        ahead = self._ahead(run, 1)
         marks = [(self.event(), self.event()) for _ in range(calls)]
         before = resource.getrusage(resource.RUSAGE_SELF)
         for start, stop in marks:
             self._keep_busy(ahead)
-            if not self.cold:
-                run()
             start.record()
             run()
             stop.record()

@@ -70,14 +70,13 @@ def time_trial(
                 untimed.update(dict.fromkeys(steps, str(reason)))
         places = {name: one[0] for name, one in ready.items() if name not in untimed}
         runs = {
-            (name, phase, cold): Remote(place, name, phase, cold=cold)
+            (name, phase): Remote(place, name, phase)
             for name, place in places.items()
             for phase in PHASES
-            for cold in ((True,) if device == "cpu" else (True, False))
         }
         samples = interleave(runs, budget=budget, timer=timer, seed=seed)
         return samples, {
-            name: (place, {p: samples[name, p, True].median for p in PHASES})
+            name: (place, {p: samples[name, p].median for p in PHASES})
             for name, place in places.items()
         }
 
@@ -98,10 +97,7 @@ def time_trial(
             device=device,
             dtype=trial.problem.dtype,
             phase=phase,
-            **_figures(samples[name, phase, True], least[phase].bytes),
-            warm_seconds=warm.median
-            if (warm := samples.get((name, phase, False)))
-            else None,
+            **_figures(samples[name, phase], least[phase].bytes),
             first=prepared["first"][name],
             peak_bytes=_seen(prepared["peak"][name], least["backward"]),
             bytes=least[phase].bytes,
@@ -129,8 +125,6 @@ def _figures(samples: Samples, moved: int) -> dict[str, Any]:
         "high": interval.high,
         "samples": samples.seconds[spread.round().astype(int)].tolist(),
         "taken": len(samples.seconds),
-        "calls": samples.calls,
-        "warmup": samples.warmup,
         "faults": samples.faults,
         "doubts": list(samples.doubts(moved)),
     }
