@@ -19,7 +19,7 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly.night import Night, Part, Result
 from gradwatch.harness.project import documents, git, latest
 from gradwatch.harness.project.machines import machine_name
-from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.paths import PROJECT
 from gradwatch.harness.project.records import (
     AGREE,
     FUZZ,
@@ -35,15 +35,10 @@ from gradwatch.harness.watch.alerts import WRONG, Alert, size
 from gradwatch.harness.watch.survey import survey
 from gradwatch.impls.catalogue import op_names
 
-CAMPAIGN = "tests.faults"  # docs/reliability.md
-OPINFO = Path("scripts", "studies", "opinfo.py")  # docs/pytorch.md
-
-#: Nights until every op, or entry of OpInfo, has been tried, a share each by its date.
-#: A prime that is neither 2 nor 7: where the night runs on every other day or on
-#: weekdays alone, all shares still come round.
+#: Nights until every op has been tried in second order, a share each by the date. A
+#: prime that is neither 2 nor 7: where the night runs on every other day or on weekdays
+#: alone, all shares still come round.
 SHARES = 13
-
-FAULTS = 60  # of each kind some, in less than a minute
 
 
 def _narrowed(night: Night) -> list[str]:
@@ -66,36 +61,18 @@ def agreement(night: Night) -> Result:
 
 
 def second_orders(night: Night) -> Result:
-    """Judge forward mode and the double backward of a share of the ops, by the date."""
-    ops = night.ops[_share() :: SHARES]
+    """Judge forward mode and the double backward of a share of the ops, by the date.
+
+    Not in a project with ops of its own, whose known outcomes are of the gradient.
+    """
+    if PROJECT.table:
+        return Result("", skipped="it is for the ops of gradwatch itself")
+    ops = night.ops[datetime.date.today().toordinal() % SHARES :: SHARES]
     if not ops:
         return Result("", skipped="none of these ops has its turn")
     backends = [] if {*night.backends} == {*by_default()} else night.backends
     named = [*_each("op", ops), *_each("backend", backends)]
     return _judged(night, "second", *named, "--order", "jvp,hvp")
-
-
-def _share() -> int:
-    """Which share is tried tonight; the next night tries the next one."""
-    return datetime.date.today().toordinal() % SHARES
-
-
-def pytorch_gradients(night: Night) -> Result:
-    """Judge a share of PyTorch's OpInfo; a disagreement without a finding fails."""
-    if {*op_names()} - {*night.ops}:
-        return Result("", skipped="only some ops are asked for, and none is PyTorch's")
-    share = ("--share", f"{_share()}/{SHARES}")
-    ended = []
-    for dtype in ("float64", "float32"):
-        name = f"opinfo-{dtype}"
-        call = (str(OPINFO), dtype, *share, "--out", str(night.piece(name)))
-        ended.append(night.run(name, *call))
-    problems = [
-        Problem("opinfo", "OpInfo", "PyTorch", one.line, f"parts/{one.part}.log")
-        for one in ended
-        if one.code
-    ]
-    return Result("; ".join(one.line for one in ended), problems)
 
 
 def _judged(night: Night, part: str, *options: str) -> Result:
@@ -193,16 +170,6 @@ def fuzz(night: Night) -> Result:
     return Result(line, problems or ended.problems, notes=troubles)
 
 
-def faults(night: Night) -> Result:
-    """Inject a short campaign of faults, with another seed each day."""
-    if {*night.ops} != {*op_names()}:
-        return Result("", skipped="only some ops were asked for")
-    seed = datetime.date.today().toordinal()
-    call = ("-m", CAMPAIGN, "--faults", str(FAULTS), "--seed", str(seed))
-    ended = night.run("faults", *call)
-    return Result(ended.line, ended.problems)
-
-
 # Measuring ----------------------------------------------------------------------
 
 
@@ -288,22 +255,13 @@ def dashboard(night: Night) -> Result:
     return Result(f"{target.name}/index.html", ended.problems)
 
 
-def parts_of(root: Path) -> dict[str, Part]:
-    """The parts by name; three of them are of this checkout and not of a project's."""
-    every: dict[str, Part] = {
-        "agree": agreement,
-        "selftest": selftest,
-        "fuzz": fuzz,
-        "second": second_orders,
-        "opinfo": pytorch_gradients,
-        "faults": faults,
-        "time": times,
-        "watch": watch,
-        "report": dashboard,
-    }
-    needed = dict.fromkeys(("second", "opinfo"), root / OPINFO)
-    needed["faults"] = root.joinpath(*CAMPAIGN.split("."))
-    return {n: p for n, p in every.items() if n not in needed or needed[n].exists()}
-
-
-PARTS = parts_of(ROOT)
+#: In the order in which they run.
+PARTS: dict[str, Part] = {
+    "agree": agreement,
+    "selftest": selftest,
+    "fuzz": fuzz,
+    "second": second_orders,
+    "time": times,
+    "watch": watch,
+    "report": dashboard,
+}

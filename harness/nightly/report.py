@@ -58,7 +58,7 @@ def _headline(report: Report) -> str:
     if lacking and not problems:  # green means judged: what is missing stands here, too
         return f"**Not judged: {'; '.join(lacking)}**"
     if not problems:
-        shown = ("agree", "opinfo", "watch")
+        shown = ("agree", "watch")
         lines = [d.outcome for d in report.parts if d.name in shown and d.outcome]
         return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
     since = (p for p in report.new or problems if p.what.startswith("wrong since"))

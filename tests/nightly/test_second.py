@@ -1,13 +1,14 @@
 """The night judges second orders of a share of the ops."""
 
 import datetime
+from dataclasses import replace
 
 import pytest
 
 from gradwatch.harness.nightly import parts
 from gradwatch.harness.nightly.night import Ended, Night
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.project.paths import PROJECT
 from gradwatch.harness.project.records import AGREE, AgreeSummary
 from gradwatch.impls.catalogue import op_names
 
@@ -60,6 +61,12 @@ def test_without_an_op_in_turn_it_says_so(tmp_path, today):
     assert "turn" in parts.second_orders(night(tmp_path, ["square"])).skipped
 
 
-def test_only_this_checkout_has_the_part(tmp_path):
-    assert "second" not in parts.parts_of(tmp_path)
-    assert "second" in parts.parts_of(SOURCE)
+@pytest.mark.parametrize("step", [1, 2, 7], ids=["nightly", "every other", "weekly"])
+def test_every_share_comes_round(step):
+    days = range(738_000, 738_000 + step * parts.SHARES, step)
+    assert sorted(day % parts.SHARES for day in days) == [*range(parts.SHARES)]
+
+
+def test_a_project_of_ones_own_leaves_it_out_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PROJECT", replace(PROJECT, table=True))
+    assert "gradwatch itself" in parts.second_orders(night(tmp_path, [])).skipped
