@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from gradwatch.harness.project.markdown import cell
 
 #: A comparison of 24 ops has some 100 kB; GitHub takes comments of 65,536 letters.
-LARGEST, LONGEST, ROWS = 4 << 20, 80, 200
+LARGEST, LONGEST, ROWS = 4 << 20, 120, 200
 VERDICTS = ("faster", "slower", "no difference", "not resolved")
 
 
@@ -55,6 +55,15 @@ def row(record: object) -> str:
     return f"| {' | '.join([*names, *shown])} |"
 
 
+def failures(document: dict[str, object]) -> list[str]:
+    """Lines about what could not be compared, such as a wrong gradient."""
+    summary = document.get("summary", {})
+    failed = summary.get("failed", []) if isinstance(summary, dict) else None
+    if not isinstance(failed, list):
+        raise Unfit("it does not say what failed")
+    return [f"- not compared: {text({'why': why}, 'why')}" for why in failed[:ROWS]]
+
+
 def table(content: bytes) -> str:
     """The comment; slower ones first, and at most `ROWS` lines."""
     document = json.loads(content)
@@ -70,7 +79,9 @@ def table(content: bytes) -> str:
         [f"\n{len(lines) - ROWS} more are on the job's page."] if lines[ROWS:] else []
     )
     told = f"{len(lines)} comparisons of head with base, slower ones first.\n"
-    return "\n".join([told, *head, *lines[:ROWS], *more])
+    failed = failures(document)
+    failed = ["", *failed] if failed else []
+    return "\n".join([told, *head, *lines[:ROWS], *more, *failed])
 
 
 def main(path: str) -> str:

@@ -66,7 +66,7 @@ from gradwatch.impls.catalogue import framework_of
 @click.option("--next", "following", hidden=True, default="")  # of `init`
 @options.json_file
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
-@options.markdown_file
+@click.option("--markdown", "markdown_file", metavar="F", help="Write a summary.")
 def command(
     require: tuple[str, ...],
     address: str,

@@ -50,7 +50,6 @@ from gradwatch.harness.timing.compare import (
     compare_phases,
     judging,
 )
-from gradwatch.harness.timing.report import compared
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
@@ -109,7 +108,6 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     "--limit", 100.0, "Time after which what is left is judged, and not timed."
 )
 @options.json_file
-@options.markdown_file
 def command(
     a: str,
     b: str,
@@ -120,7 +118,6 @@ def command(
     budget: float | None,
     limit: float,
     json_file: str | None,
-    markdown_file: str | None,
     **given: Any,
 ) -> int:
     r"""Compare B with A, two backends or commits, by timing them in turn.
@@ -137,7 +134,7 @@ def command(
       gradwatch compare torch_autograd torch_custom --op layer_norm
       gradwatch compare main~3 main --op softmax --backend numpy_manual
       gradwatch compare torch_autograd torch_autograd --op square   the noise
-      gradwatch compare origin/main HEAD --limit 600 --markdown comparison.md
+      gradwatch compare origin/main HEAD --limit 600
     Verdicts: faster, slower, no difference, not resolved.
     Exit code: 1 if a gradient is wrong, a page cannot be run, or nothing could be
     compared; 3 if what is needed for it is missing.
@@ -175,8 +172,6 @@ def command(
     rows.sort(key=lambda row: (row.op, row.case, row.dtype, row.backend))
     reasons = [_line(why, what) for (_, why), what in failed.items()]
     content = recording.document(rows, _counted(rows, reasons))
-    if markdown_file:
-        recording.replace_file(Path(markdown_file), compared(content))
     if rows or json_file:
         keep(COMPARE, content, json_file, lambda _, now, of: _counted(of, now.failed))
     kinds = {kind for kind, _ in failed}

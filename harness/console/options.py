@@ -193,9 +193,6 @@ def folder(
 timeout = seconds(
     "--timeout", 60.0, "Time for one case on one backend; a hang ends only that case."
 )
-markdown_file = click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write a summary."
-)
 json_file = click.option(
     "--json",
     "json_file",

@@ -22,14 +22,11 @@ from gradwatch.harness.project.records import (
     AGREE,
     AgreeRecord,
     AgreeSummary,
-    CompareRecord,
-    CompareSummary,
     FindingRecord,
     FuzzSummary,
     PartState,
     Problem,
 )
-from gradwatch.harness.timing.report import compared
 from gradwatch.harness.watch.survey import survey
 from tests import command_line, damage
 from tests.copies import copy_code
@@ -159,20 +156,6 @@ def test_a_message_cannot_break_the_page():
     )
     assert line.startswith("- **dot on numpy_manual**")
     assert "\\<b\\>" in line
-
-
-def test_a_comparison_of_commits_is_a_table_with_what_differs_first():
-    row = {"a": "base", "b": "head", "case": "64", "phase": "backward"}
-    row |= {"backend": "numpy_manual", "device": "cpu", "dtype": "float32"}
-    row |= {"low": 0.99, "high": 1.01}
-    rows = [
-        CompareRecord(op="dot", ratio=1.0, verdict="no difference", **row),
-        CompareRecord(op="square", ratio=1.2, verdict="slower", **row),
-    ]
-    lines = compared(documents.document(rows, CompareSummary())).splitlines()
-    assert lines[0] == "**head against base**: 1 slower, 1 no difference"
-    assert lines[4].startswith("| square |")
-    assert len(lines) == 6
 
 
 # JUnit --------------------------------------------------------------------------

@@ -390,6 +390,14 @@ def test_the_comment_has_a_line_for_each_record_the_slower_first(tmp_path):
     assert lines[4].endswith("| 1.2 | 1.1 to 1.3 | slower |")
 
 
+def test_the_comment_says_what_could_not_be_compared(tmp_path):
+    failed = ["softmax[8] torch_custom: wrong", "<img> @org"]
+    document = {"schema": 1, "records": [RECORD], "summary": {"failed": failed}}
+    *_, wrong, hostile = comment(tmp_path, json.dumps(document).encode()).splitlines()
+    assert wrong == "- not compared: softmax\\[8\\] torch_custom: wrong"
+    assert not re.search(r"@org|(?<!\\)<", hostile)
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_text_is_a_text_in_the_comment(tmp_path, what):
     said = comment(tmp_path, of([{**RECORD, **HOSTILE[what]}]))
