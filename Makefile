@@ -49,7 +49,7 @@ faults: environments  ## inject N_FAULTS=500 faults from a SEED=1, show what was
 environments:  ## make .venv and those of OneFlow and JAX, if something has changed
 	@python3 scripts/environments.py
 
-framework:  ## add NAME=paddle, mlx, tensorflow, torch-compile; jax again
+framework:  ## add NAME=paddle, mlx or tensorflow; jax again
 	@python3 scripts/environments.py --require "$(NAME)"
 
 cuda: environments  ## on a machine with a GPU: all checks that need one, in results/cuda

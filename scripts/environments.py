@@ -68,9 +68,6 @@ FRAMEWORKS = {
     "tensorflow": Framework("TensorFlow", "3.11", asked_for=True),
 }
 
-#: On request, too, but no environment of its own: .venv has all but the compiler.
-COMPILED = "torch-compile"
-
 
 class Unavailable(Exception):
     """Something needed is not available; the message is one line with what to do."""
@@ -416,14 +413,6 @@ async def _ensure(
     return {one.framework: why for one, why in zip(due, reasons) if why}
 
 
-def without_compiler() -> str:
-    """Return why torch.compile does not run on a CPU here, and what to install."""
-    wanted = os.environ.get("CXX", "g++")  # as PyTorch looks for it
-    if shutil.which(wanted):
-        return ""
-    return f"it needs a C++ compiler, and there is no {wanted} (Debian: g++)"
-
-
 @contextlib.contextmanager
 def alone(root: Path) -> Iterator[None]:
     """Let other runs in this checkout wait; the lock ends with the process."""
@@ -447,10 +436,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="also try this framework, even if it was skipped, and fail without it",
     )
     given = parser.parse_args(arguments)
-    required, names = given.require, (*FRAMEWORKS, COMPILED)
-    if required is not None and required not in names:
+    required = given.require
+    if required is not None and required not in FRAMEWORKS:
         what = f"no framework {required!r}" if required else "no framework named"
-        tell(f"error: {what}: make framework NAME={'|'.join(names)}")
+        tell(f"error: {what}: make framework NAME={'|'.join(FRAMEWORKS)}")
         return 2
     try:
         with alone(ROOT):
@@ -469,11 +458,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, why in skipped.items():
         again = f"`make framework NAME={name}` tries again"
         tell(f"{FRAMEWORKS[name].title} is skipped: {why} ({again})")
-    if required == COMPILED:
-        why = without_compiler()
-        ready = "nothing to download; `gradwatch agree --backend torch_compile`"
-        tell(f"torch.compile: {why or ready}")
-        return 1 if why else 0
     return 1 if required in skipped else 0
 
 

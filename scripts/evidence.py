@@ -42,7 +42,6 @@ from scripts.studies.calibration import (
     CURVES,
     SHIPPED,
     Excess,
-    chart_calibration,
     excess,
 )
 from scripts.studies.detection import chart_detection
@@ -83,12 +82,11 @@ def detected(jobs: int) -> dict[str, str]:
 
 
 def calibrated(jobs: int) -> str:
-    """The table of the calibration; draws its chart."""
+    """The table of the calibration."""
     entries, names = known.load(), tuple(catalogue.op_names())
     score, _ = scored("full", names, 0, jobs)
     others, _ = scored("full", names[1::2], 1, jobs)
     chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
-    chart_calibration(chosen, confirmed, PAGE.with_name("calibration.svg"))
     return calibration(chosen, confirmed)
 
 

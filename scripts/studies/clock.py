@@ -8,9 +8,7 @@ Together they take about nine minutes, on one thread; the machine should be quie
 - `aa`: forward and backward of PyTorch's layer_norm, each compared with itself 40 times
   for 2 to 8 s, as `gradwatch compare` does, while another process, started here, copies
   memory on one core all the time.
-  The verdict is yes if 95 % of the ratios of each phase are within 0.3 % of 1. With
-  `--others`, torch.utils.benchmark's `blocked_autorange` of one side after the other
-  follows each comparison, for 2 s, and a backward that is built twice.
+  The verdict is yes if 95 % of the ratios of each phase are within 0.3 % of 1.
 - `planted`: the backward against itself with 2 % more work, 20 times for 5 s, beside
   the same neighbour. Yes if 19 are called slower, and of 20 without it, at most one.
 
@@ -23,7 +21,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
@@ -39,7 +37,6 @@ from gradwatch.harness.timing.evidence.rotation import (
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.interleave import compare
 from gradwatch.harness.timing.samples import Comparison
-from gradwatch.harness.timing.steps import page_aligned
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.impls.catalogue import load_backend, load_op
@@ -94,60 +91,27 @@ def compared(
 # A run with itself ----------------------------------------------------------------
 
 
-def against_itself(repeats: int, seconds: float, others: bool) -> dict[str, np.ndarray]:
-    """For each method a row per repeat: log-ratio, and the ends of its interval."""
+def against_itself(repeats: int, seconds: float) -> dict[str, np.ndarray]:
+    """For each phase a row per repeat: log-ratio, and the ends of its interval."""
     one = rotation_of(drawn(OP, SIZE))
-    plain, twice = (plain_backward(), plain_backward()) if others else (None, None)
-    rows: dict[str, list[tuple[float, float, float]]] = {}
-
-    def note(name: str, result: Comparison) -> None:
-        logs = np.log([result.ratio.value, result.ratio.low, result.ratio.high])
-        rows.setdefault(name, []).append(tuple(logs))
-
+    rows: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
     for seed in range(repeats):
         for phase in PHASES:
             run = RotatingPhase(one, phase)
-            note(f"clock, {phase}", compared(run, run, seconds, seed))
-        if plain and twice:
-            built = compare(plain, twice, budget=seconds, seed=seed)
-            note("clock, backward built twice", built)
-            row = blocked_autorange(plain, seconds), np.nan, np.nan
-            rows.setdefault("blocked_autorange, backward", []).append(row)
-    return {name: np.array(logs) for name, logs in rows.items()}
-
-
-def plain_backward() -> Callable[[], object]:
-    """The backward alone, as a benchmark by hand would call it."""
-    import torch
-
-    rng = np.random.default_rng(0)
-    x, weight, bias, dy = (
-        torch.from_numpy(page_aligned(rng.standard_normal(shape, np.float32)))
-        for shape in ((256, 1024), (1024,), (1024,), (256, 1024))
-    )
-    inputs = [tensor.requires_grad_() for tensor in (x, weight, bias)]
-    y = torch.nn.functional.layer_norm(x, (1024,), weight, bias)
-    return lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True)
-
-
-def blocked_autorange(step: Callable[[], object], seconds: float) -> float:
-    """Log-ratio of two timings by torch.utils.benchmark, one after the other."""
-    from torch.utils.benchmark import Timer
-
-    timer = Timer("step()", globals={"step": step})
-    a, b = (timer.blocked_autorange(min_run_time=seconds / 2).median for _ in "ab")
-    return float(np.log(b / a))
+            ratio = compared(run, run, seconds, seed).ratio
+            rows[phase].append([ratio.value, ratio.low, ratio.high])
+    return {phase: np.log(ratios) for phase, ratios in rows.items()}
 
 
 def spread(name: str, rows: np.ndarray) -> str:
     """One line: spread in per cent of the log-ratio, and coverage of the truth."""
     log_ratio, low, high = rows.T
     off = np.abs(log_ratio) * 100
-    covers = f"{np.mean((low <= 0) & (high >= 0)):8.0%}" if np.isfinite(low[0]) else ""
-    width = f"{np.median(high - low) * 100:7.2f} %" if np.isfinite(low[0]) else ""
+    covers = np.mean((low <= 0) & (high >= 0))
+    width = np.median(high - low) * 100
     return (
-        f"{name:37} {np.std(log_ratio) * 100:7.2f} % {np.max(off):7.2f} % "
-        f"{np.mean(off <= 100 * NEAR):10.0%} {width:>9} {covers}"
+        f"{name:9} {np.std(log_ratio) * 100:7.2f} % {np.max(off):7.2f} % "
+        f"{np.mean(off <= 100 * NEAR):10.0%} {width:7.2f} % {covers:8.0%}"
     )
 
 
@@ -222,18 +186,14 @@ def main() -> None:
 @click.option(
     "--seconds", default=2.0, show_default=True, help="of one comparison, at least"
 )
-@click.option("--others", is_flag=True, help="also methods that are not ours")
-def aa(repeats: int, seconds: float, others: bool) -> None:
+def aa(repeats: int, seconds: float) -> None:
     """A run compared with itself, beside a loaded core."""
     with busy_neighbour():
-        rows = against_itself(repeats, seconds, others)
-    click.echo(f"{'':41} sd       max  within .3%  interval  covers 1")
+        rows = against_itself(repeats, seconds)
+    click.echo(f"{'':13} sd       max  within .3%  interval  covers 1")
     for name, logs in rows.items():
         click.echo(spread(name, logs))
-    shares = {
-        phase: float(np.mean(np.abs(rows[f"clock, {phase}"][:, 0]) <= NEAR))
-        for phase in PHASES
-    }
+    shares = {p: float(np.mean(np.abs(rows[p][:, 0]) <= NEAR)) for p in PHASES}
     near = ", ".join(f"{share:.0%} of {phase}s" for phase, share in shares.items())
     verdict(
         min(shares.values()) >= SHARE,

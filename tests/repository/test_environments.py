@@ -375,24 +375,8 @@ def test_what_cannot_be_added_is_one_line_with_the_names(made, capfd, name):
     assert run("--require", name) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("error: no framework ")
-    names = "|".join((*environments.FRAMEWORKS, environments.COMPILED))
+    names = "|".join(environments.FRAMEWORKS)
     assert line.endswith(f"make framework NAME={names}")
-
-
-@pytest.mark.parametrize(
-    ("compiler", "code", "said"),
-    [("", 0, "nothing to download"), ("no-such-c++", 1, "there is no no-such-c++")],
-)
-def test_torch_compile_needs_a_compiler_and_no_download(
-    made, machine, monkeypatch, capfd, compiler, code, said
-):
-    before = len(calls("pip install"))
-    fake_python(machine / "g++", "3.11")  # any program: it is not run
-    if compiler:
-        monkeypatch.setenv("CXX", compiler)
-    assert run("--require", "torch-compile") == code
-    assert said in capfd.readouterr().err.splitlines()[-1]
-    assert len(calls("pip install")) == before
 
 
 @pytest.mark.parametrize("name", environments.FRAMEWORKS)

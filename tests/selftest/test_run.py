@@ -264,19 +264,11 @@ def test_without_pytorch_its_judges_are_not_asked():
 
 def test_at_the_shipped_constant_the_curves_are_what_the_judge_said(checked):
     found = calibration.excess(checked, ())
-    (caught,) = found.caught(np.array([calibration.SHIPPED]))[0]
+    caught = (found.wrong[0] > calibration.SHIPPED).mean()
     wanted = calibration.CURVES[0]
     said = [JUDGE in r.accused_by for _, r in checked.counted if wanted.speaks_of(r)]
     assert caught == np.mean(said)
-    assert found.accused(np.array([calibration.SHIPPED])) == 0
-    assert found.accused(np.array([found.right.min() - 1])) == 1
-
-
-def test_the_calibration_is_charted_for_both_sets(tmp_path, checked):
-    found = calibration.excess(checked, ())
-    target = tmp_path / "calibration.svg"
-    calibration.chart_calibration(found, found, target)
-    assert "constant c" in target.read_text()
+    assert found.largest_right <= calibration.SHIPPED
 
 
 # The command --------------------------------------------------------------------
