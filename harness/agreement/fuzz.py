@@ -29,7 +29,6 @@ from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
 from gradwatch.harness.project.verdicts import DEATHS, PASSING
-from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.contract import Case, Op
 
@@ -112,7 +111,7 @@ class Hunt:
                 share = min((end - now) / left, SHRINKING)
                 with self.at(suspect[0].op):
                     small = self.shrink(suspect, now + share)
-                    yield self.describe(small, everywhere=True)
+                    yield self.describe(small)
                 progress()
             if time.monotonic() > end or not ops:
                 return
@@ -190,32 +189,16 @@ class Hunt:
 
     # --- reporting ----------------------------------------------------------------
 
-    def describe(
-        self, suspect: Suspect, everywhere: bool = False
-    ) -> tuple[FindingRecord, str]:
-        """A finding and its script; `everywhere` also runs the other backends."""
+    def describe(self, suspect: Suspect) -> tuple[FindingRecord, str]:
+        """A finding and its script."""
         trial, found = suspect
         message = _plain(found.record.message)
         record = structs.replace(found.record, message=message, case=trial.name)
         shapes = {name: [*a.shape] for name, a in trial.problem.inputs.items()}
         finding = structs.replace(found, record=record, shapes=shapes, seed=self.seed)
-        about = details(record, self._values(trial, record) if everywhere else {})
-        title, right = headline(finding), reference(trial.problem)
-        return finding, repro(trial, record.backend, record, title, right, about=about)
-
-    def _values(self, trial: Trial, record: AgreeRecord) -> dict[str, str]:
-        """What each backend returns at the worst index of the failing one."""
-        living = self._living(trial)
-        values = dict.fromkeys(self.backends, "crash")
-        tasks = [Task.of(trial, backend) for backend in living]
-        for outcome in self.fleet.run(tasks, timeout=self.timeout):
-            value = outcome.kind
-            if outcome.result is not None:
-                array = outcome.result.tensors.get(record.tensor)
-                value = _shown(array, record.worst_index)
-                value = "runs" if record.tensor == "all" else value
-            values[outcome.task.backend] = value
-        return values
+        said = {"headline": headline(finding), "about": details(record)}
+        right = reference(trial.problem)
+        return finding, repro(trial, record.backend, record, right=right, **said)
 
 
 def findings_of(op: Op, records: Iterable[AgreeRecord]) -> Iterator[FindingRecord]:
@@ -251,15 +234,6 @@ def _part(op: Op, record: AgreeRecord) -> str:
 def _plain(message: str) -> str:
     """A message without OneFlow's colour codes and without positions in our code."""
     return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluate.py:\d+\)", "", message)
-
-
-def _shown(array: Any, index: Sequence[int]) -> str:
-    if array is None:
-        return "None"
-    try:
-        return str(array[tuple(index)].item())
-    except (IndexError, ValueError):
-        return f"shape {array.shape}"
 
 
 def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:

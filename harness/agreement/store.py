@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from msgspec import structs
@@ -139,22 +138,13 @@ def defect(finding: FindingRecord) -> str:
     return what
 
 
-def details(record: AgreeRecord, values: Mapping[str, str]) -> str:
-    """The lines of a docstring: exact value, error, and what each backend returns."""
-    lines = list[str]()
+def details(record: AgreeRecord) -> str:
+    """A line of a docstring: exact value and error, or what was raised."""
     plain = (*DEATHS, "error", "malformed")
     if record.verdict in plain or record.tensor == "all":
-        lines.append(record.message)
-    else:
-        error = f"{record.tensor}{list(record.worst_index)}: exact {record.expected!r}"
-        if record.got is not None and record.radius and record.ratio is not None:
-            error += f", {record.ratio:.3g} rounding radii off"
-            error += f" ({record.limit:.3g} are allowed)"
-        lines.append(error)
-    groups: dict[str, list[str]] = defaultdict(list)
-    for backend, value in values.items():
-        if value != "unsupported":
-            groups[value].append(backend)
-    for value, backends in groups.items():
-        lines.append(f"{value}: {', '.join(sorted(backends))}")
-    return "\n".join(lines)
+        return record.message
+    error = f"{record.tensor}{list(record.worst_index)}: exact {record.expected!r}"
+    if record.got is not None and record.radius and record.ratio is not None:
+        error += f", {record.ratio:.3g} rounding radii off"
+        error += f" ({record.limit:.3g} are allowed)"
+    return error

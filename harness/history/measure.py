@@ -311,9 +311,7 @@ def _time(
 
     def take() -> tuple[tuple[Any, Any], Claims]:
         device = question.device
-        ready = prepare_steps(
-            worker, sources, steps, device, seed=unforeseen(), peak=False
-        )
+        ready = prepare_steps(worker, sources, steps, device, seed=unforeseen())
         samples = {
             phase: worker.ask("in_turn", phase=phase, seconds=seconds)["samples"]
             for phase in PHASES

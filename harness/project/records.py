@@ -239,7 +239,6 @@ class TimeRecord(Struct, kw_only=True):
     faults: Number = None
     doubts: list[str] = []
     first: Number = None
-    peak_bytes: int | None = None
     bytes: int | None = None
     flops: int | None = None
     date: Date = ""

@@ -71,7 +71,6 @@ def prepare_steps(
     device: str,
     *,
     seed: int,
-    peak: bool = True,
 ) -> Mapping[str, Any]:
     """Let a worker prepare steps; `steps` maps the key of a step to its backend.
 
@@ -80,5 +79,5 @@ def prepare_steps(
     """
     backend = next(iter(steps.values()))
     payload, *others = (Task.of(one, backend, device).payload() for one in sources)
-    options = {"steps": dict(steps), "others": others, "peak": peak, "seed": seed}
+    options = {"steps": dict(steps), "others": others, "seed": seed}
     return worker.ask("prepare", **{**payload, "options": options})

@@ -19,7 +19,6 @@ from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
 from gradwatch.harness.timing.samples import Samples
-from gradwatch.harness.timing.work import Work
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
@@ -99,7 +98,6 @@ def time_trial(
             phase=phase,
             **_figures(samples[name, phase], least[phase].bytes),
             first=prepared["first"][name],
-            peak_bytes=_seen(prepared["peak"][name], least["backward"]),
             bytes=least[phase].bytes,
             flops=least[phase].flops,
         )
@@ -108,11 +106,6 @@ def time_trial(
         for phase in PHASES
     ]
     return records, untimed
-
-
-def _seen(peak: int | None, backward: Work) -> int | None:
-    """The peak; None if smaller than the gradients: then an allocator hides it."""
-    return peak if peak is not None and peak >= backward.out else None
 
 
 def _figures(samples: Samples, moved: int) -> dict[str, Any]:

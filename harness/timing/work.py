@@ -25,10 +25,9 @@ _FREE = {
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one phase: bytes in and out, bytes out, operations."""
+    """The work of one phase: bytes in and out, operations."""
 
     bytes: int
-    out: int
     flops: int
 
 
@@ -51,8 +50,8 @@ def work(problem: Problem) -> dict[str, Work]:
     inputs, made, given = map(_bytes, (leaves.values(), results, gradients))
     cotangents = sum(y.value.nbytes for y, _ in pairs)
     return {
-        "forward": Work(inputs + made, made, _flops(forward)),
-        "backward": Work(inputs + cotangents + given, given, _flops(backward)),
+        "forward": Work(inputs + made, _flops(forward)),
+        "backward": Work(inputs + cotangents + given, _flops(backward)),
     }
 
 

@@ -167,7 +167,7 @@ class PlayedWorker:
     def ask(self, request, **payload):
         if request == "prepare":
             names = payload["options"]["steps"]
-            return {"first": dict.fromkeys(names, 1.0), "peak": dict.fromkeys(names)}
+            return {"first": dict.fromkeys(names, 1.0)}
         if request == "kept":
             return {"results": {}, "against": []}
         if request == "draw":

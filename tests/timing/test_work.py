@@ -21,7 +21,6 @@ def test_a_matrix_product_takes_two_operations_a_term():
     assert found["forward"].bytes == 4 * (3 * n * n + n)
     # dx = dy @ weight and dweight = dy.T @ x, and the bias summed
     assert found["backward"].flops == pytest.approx(4 * n**3, rel=0.01)
-    assert found["backward"].out == 4 * (2 * n * n + n)
 
 
 def test_an_elementwise_op_moves_each_array_once():
