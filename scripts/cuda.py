@@ -13,7 +13,6 @@ Exit code: 0 if every step has passed, 1 if not, 3 without a GPU, 130 after Ctrl
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -24,23 +23,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from junitparser import JUnitXml, JUnitXmlError
+from junitparser import JUnitXml
 
-from gradwatch.harness.project.documents import (
-    Unreadable,
-    load,
-    replace_file,
-    surroundings,
-)
+from gradwatch.harness.project.documents import replace_file, surroundings
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.markdown import table
-from gradwatch.harness.project.verdicts import PASSING
 
 ROOT = Path(__file__).resolve().parent.parent
 ENDING = 10.0  # seconds for a step to end after it has been asked to
-TOLD = 20  # lines of the summary about one step
+TOLD = 40  # lines of the summary about one step
 STREAMS = "tests/timing/test_stream_attacks.py"
 
 #: What the device says of itself; it fails where PyTorch cannot use it.
@@ -206,66 +198,21 @@ def summary(done: list[Step], folder: Path, facts: list[str]) -> str:
 
 
 def details(step: Step, folder: Path) -> list[str]:
-    """From the document of a step; else, if it has not passed, the end of its log."""
-    about: list[str] = []
-    for file in document_of(step, folder):
-        try:
-            about += of_tests(file) if file.suffix == ".xml" else of_document(file)
-        except (Unreadable, ValueError, KeyError, TypeError, JUnitXmlError) as error:
-            about.append(f"- {file.name} cannot be read: {error}")
+    """The end of the log of the device, and of a step that has not passed."""
     log = folder / f"{step.name}.log"
-    if log.exists() and (step.name == "device" or step.result != "passed"):
-        text = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        about += ["", "```", *text[-TOLD:], "```"]
-    return about
-
-
-def document_of(step: Step, folder: Path) -> list[Path]:
-    """The file that a step has written, if any."""
-    files = [folder / name for name in FILES if name.partition(".")[0] == step.name]
-    return [file for file in files if file.exists()]
+    if not log.exists() or (step.result == "passed" and step.name != "device"):
+        return []
+    text = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return ["```", *text[-TOLD:], "```"]
 
 
 def tested_nothing(step: Step, folder: Path) -> bool:
     """Whether a step of tests has run none of them: all were skipped, or none wrote."""
-    if f"{step.name}.xml" not in FILES:
+    file = folder / f"{step.name}.xml"
+    if file.name not in FILES:
         return False
-    return not any(" passed" in of_tests(f)[0] for f in document_of(step, folder))
-
-
-def of_tests(file: Path) -> list[str]:
-    """The counts of a test report, and the names of those that failed or skipped."""
-    counts, lines = Counter[str](), list[str]()
-    for suite in JUnitXml.fromfile(str(file)):
-        for case in suite:
-            kinds = [type(one).__name__.lower() for one in case.result]
-            counts[kinds[0] if kinds else "passed"] += 1
-            for kind, one in zip(kinds, case.result, strict=True):
-                why = (one.message or "").splitlines() or [""]
-                lines.append(f"- {kind}: {case.name}: {why[0][:200]}")
-    told = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
-    return [f"- {told}", *lines][: TOLD + 1]
-
-
-def of_document(file: Path) -> list[str]:
-    """The counts of a document, and what in it is not as expected."""
-    document = load(file, dict[str, Any])
-    about, records = document["summary"], document["records"]
-    kinds = {name: n for name, n in about.items() if isinstance(n, (int, float))}
-    lines = [f"- {len(records)} records; " + json.dumps(kinds)]
-    lines += [
-        f"- {json.dumps(about[n])}" for n in ("verdicts", "missing") if n in about
-    ]
-    lines += [f"- not timed: {n}: {why}" for n, why in about.get("untimed", {}).items()]
-    for one in records:
-        verdict = one.get("verdict", "agree")
-        if verdict not in (*PASSING, one.get("expected_verdict", "agree")):
-            where = f"{one['case']} {one['backend']} {one['tensor']}"
-            lines.append(f"- {verdict}: {where}: {one['message'][:200]}")
-    more = len(lines) - 2 * TOLD
-    if more > 0:
-        lines[2 * TOLD :] = [f"- and {more} more, in {file.name}"]
-    return lines
+    suites = JUnitXml.fromfile(str(file)) if file.exists() else ()
+    return not any(not case.result for suite in suites for case in suite)
 
 
 # ----------------------------------------------------------------------------------

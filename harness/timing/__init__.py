@@ -11,5 +11,4 @@
 - remote: the main process's side: asks a worker for samples
 - trial: `gradwatch time`
 - compare: `gradwatch compare`
-- report: the table of `gradwatch compare`
 """
