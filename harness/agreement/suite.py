@@ -21,7 +21,7 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
-from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome, Task
@@ -208,7 +208,9 @@ def judge_trial(
     """
     op, device = trial.problem.op.name, outcomes[0].task.device
     agreement = Agreement(trials=[(trial.name, device)])
-    right = reference(trial.problem, compute_on(device, trial.problem.dtype))
+    asked = Question.of(trial.problem, compute_on(device, trial.problem.dtype))
+    # Pairs need all radii, so that the reference is there before anything is judged.
+    names = asked.right.graphs["first"] if pairs else asked.names
     tensors, judged = {}, dict[str, list[AgreeRecord]]()
     for outcome in sorted(outcomes, key=lambda outcome: outcome.task.backend):
         backend = outcome.task.backend
@@ -220,11 +222,11 @@ def judge_trial(
             if not outcome.repeatable:
                 agreement.unrepeatable.append(f"{trial.name} {backend}")
         judged[backend] = [
-            record_of(trial, outcome, j) for j in judge_outcome(outcome, right)
+            record_of(trial, outcome, j) for j in judge_outcome(outcome, asked)
         ]
     matrix = agreement.pairs.setdefault(op, {})
-    for tensor in next(iter(right.truths.values())):
-        keep_worst(matrix, _compared(right, tensor, tensors, judged, always=pairs))
+    for tensor in names:
+        keep_worst(matrix, _compared(asked, tensor, tensors, judged, always=pairs))
     of_op = [entry for entry in entries if entry.of(op)]
     for backend, records in judged.items():
         reaching = [one for one in of_op if one.reaches(backend, trial, device)]
@@ -233,7 +235,7 @@ def judge_trial(
             agreement.records.append(record)
         fresh = {r.tensor for r in records if r.verdict != r.expected_verdict}
         got = {n: a for n, a in tensors.get(backend, {}).items() if n in fresh}
-        sentences = _DIAGNOSES.sentences(right, got, records, (op, backend))
+        sentences = _DIAGNOSES.sentences(asked, got, records, (op, backend))
         for record in records:
             record.diagnosis = sentences.get(record.tensor, "")
     return agreement
@@ -288,7 +290,7 @@ def _flags(problem: Problem) -> list[str]:
 
 
 def _compared(
-    right: Reference,
+    asked: Question,
     tensor: str,
     tensors: Mapping[str, Mapping[str, Any]],
     judged: Mapping[str, list[AgreeRecord]],
@@ -305,8 +307,10 @@ def _compared(
         for record in records
         if record.tensor == tensor and record.verdict in ("disagree", "nonfinite")
     ]
-    wanted = not right.set_valued and (always or wrong)
-    found = distances(right, tensor, tensors) if wanted else {}
+    if not (always or wrong):
+        return {}
+    right = asked.right
+    found = {} if right.set_valued else distances(right, tensor, tensors)
     accused = {record.backend for record in wrong}
     rest = [backend for backend in judged if backend not in accused]
     if len(rest) > len(accused) > 0 and largest(found, rest) <= right.limit:

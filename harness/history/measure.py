@@ -8,10 +8,9 @@ this one after the other, because each has its own bias.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 from gradwatch.harness.agreement.sampling import in_sample
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.reference import Reference, reference
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
@@ -202,9 +201,7 @@ def _judge_all(
     """Measure all in one process; a crash costs one question and restarts it."""
     with workers(lambda _: target.start()) as worker:
         for question in asked:
-            right = functools.cache(
-                functools.partial(reference, question.trial.problem)
-            )
+            right = Question.of(question.trial.problem)
             for backend in question.backends:
                 task = Task.of(question.trial, backend, question.device)
                 try:
@@ -214,9 +211,7 @@ def _judge_all(
                 yield question.point(backend), figures
 
 
-def _figures(
-    worker: Worker, task: Task, right: Callable[[], Reference], complete: bool
-) -> Figures:
+def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Figures:
     """Judge the results of a worker, and measure its peak of memory.
 
     Raises:
@@ -228,7 +223,7 @@ def _figures(
         raise NotMeasured(f"{task.backend}: {outcome.message}")
     if outcome.result is None:
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
-    judgements = list(judge_outcome(outcome, right()))
+    judgements = list(judge_outcome(outcome, right))
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
     peak = worker.ask("prepare", **payload)["peak"]["one"]
     return Figures(

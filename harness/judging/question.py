@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class Question:
         compute: The precision of intermediate values; None is what frameworks do.
         outputs: Of a second order, the function's outputs, likewise.
         unreached: Gradients that no path leads to; building fills it.
+        problem: Whose graph it is, if its inputs may be flushed.
     """
 
     build: Build
@@ -68,6 +69,7 @@ class Question:
     compute: str | None = None
     outputs: Build | None = None
     unreached: list[str] = field(default_factory=list)
+    problem: Problem | None = None
 
     @classmethod
     def of(cls, problem: Problem, compute: str | None = None) -> Question:
@@ -76,7 +78,7 @@ class Question:
         outputs = functools.partial(results_of, problem) if second else None
         arithmetics(problem.dtype, compute)
         build = functools.partial(nodes_of, problem)
-        return cls(build, problem.dtype, compute, outputs)
+        return cls(build, problem.dtype, compute, outputs, problem=problem)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -95,6 +97,7 @@ class Question:
             self.dtype,
             self.compute,
             None if outputs is None else lambda: outputs(wide),
+            self.problem,
         )
 
     @property
@@ -103,13 +106,18 @@ class Question:
         return self.__dict__.get("right")
 
     def judge(
-        self, got: Mapping[str, Array | None], dtypes: Mapping[str, str]
+        self,
+        got: Mapping[str, Array | None],
+        dtypes: Mapping[str, str],
+        *,
+        flushes: bool = False,
     ) -> tuple[Judgement, ...]:
         """The judgements, in the order of the tensors.
 
         Args:
             got: The tensors by name.
             dtypes: Names of the dtypes that they have where they come from.
+            flushes: Whether subnormal numbers are zeros there.
 
         Raises:
             FloatingPointError: subnormal numbers are flushed to zero in this thread.
@@ -126,7 +134,8 @@ class Question:
                 found |= self._in_part({n: np.asarray(got[n]) for n in far}, looked)
         left = {name: array for name, array in got.items() if name not in found}
         if left:
-            judged = judge_tensors(self.right, left, dtypes, dtype=self.dtype)
+            how: Any = {"dtype": self.dtype, "flushes": flushes}
+            judged = judge_tensors(self.right, left, dtypes, **how)
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from gradwatch.harness.judging.cases import Trial, variants
-from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import CompareRecord, Phase
 from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
@@ -157,7 +157,7 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
     """Raise WrongGradient if a side must not be timed."""
     task = Task.of(plan.trial, side.backend, plan.device)
     outcome = Outcome.of(task, worker.ask(task.request, **task.payload()), "")
-    judgements = judge_outcome(outcome, reference(task.problem))
+    judgements = judge_outcome(outcome, Question.of(task.problem))
     why = why_unfit((j.verdict, j.message) for j in judgements)
     if why:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")

@@ -10,29 +10,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.workers.messages import Outcome
 from gradwatch.impls.contract import Array
 
 
-def judge_outcome(outcome: Outcome, right: Reference) -> Iterator[Judgement]:
+def judge_outcome(outcome: Outcome, asked: Question) -> Iterator[Judgement]:
     """The verdicts on all tensors of a result, or one verdict if there is no result."""
     if outcome.result is None:
         yield Judgement("all", outcome.kind, message=outcome.message)
         return
     for name, message in outcome.faults:
         yield Judgement(name, "malformed", message=message)
-    result = outcome.result
-    dtype = outcome.task.problem.dtype
-    task = outcome.task
-
+    result, task = outcome.result, outcome.task
     flushes = bool(traits_of(task.framework).flushes) and task.problem.device == "cpu"
 
     def judgements(got: Mapping[str, Array | None]) -> tuple[Judgement, ...]:
-        return judge_tensors(right, got, result.dtypes, dtype=dtype, flushes=flushes)
+        return asked.judge(got, result.dtypes, flushes=flushes)
 
     yield from judgements(result.tensors)
     for how, gradients in outcome.others:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
-from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.timing.evidence.proof import Judge
 from gradwatch.harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
@@ -55,7 +55,7 @@ def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | 
     except Exception as error:  # noqa: BLE001  # whatever an op or a framework raises
         return f"error: {error!r}", None
     outcome = Outcome.of(task, reply, "")
-    verdicts = list(judge_outcome(outcome, reference(task.problem)))
+    verdicts = list(judge_outcome(outcome, Question.of(task.problem)))
     ratios = [j.ratio for j in verdicts if math.isfinite(j.ratio)]
     return why_unfit((j.verdict, j.message) for j in verdicts), max(
         ratios, default=None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gradwatch.harness.endpoint import answer
-from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome
 from gradwatch.impls.catalogue import load_op
@@ -43,7 +43,7 @@ def wrong(path, device, **options):
     asked = replace(asked, problem=replace(asked.problem, device=device))
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     assert outcome.kind == "result", outcome.trace
-    right = reference(replace(asked.problem, op=load_op(path)))
+    right = Question.of(replace(asked.problem, op=load_op(path)))
     judged = judge_outcome(outcome, right)
     return [f"{j.tensor} {j.verdict} {j.message}" for j in judged if not j.passes]
 

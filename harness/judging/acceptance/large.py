@@ -50,6 +50,7 @@ from gradwatch.harness.judging.rounding.errors import (
     longest_reduction,
     operation,
     terms,
+    terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
@@ -91,7 +92,8 @@ _ROUNDED = frozenset(
     )
 )
 _SUMS = frozenset(("sum", "sum_to"))
-_SIGNS = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
+_SLOPES = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
+_SLOPES |= dict.fromkeys(MOVED, (1.0,))
 
 
 def is_large(got: Mapping[str, Array | None]) -> bool:
@@ -419,6 +421,7 @@ class Least:
         """
         order = graph.topological_order([node])
         users = Counter(source for other in order for source in other.inputs)
+        self._users = users
         ways = {node: _Way(places, np.ones(places.size), DEPTH, users[node])}
         total, squares = np.zeros(places.size), np.zeros(places.size)
         for other in reversed(order):
@@ -438,39 +441,47 @@ class Least:
         """What a node's own rounding is, in units of the unit roundoff; 0 if unknown.
 
         Of a matrix product a thousandth less: float32 is off by less in sums of up to
-        8,000 terms. Where its range ends it gives 0 or an infinity: no rounding.
+        8,000 terms. A sum of products has the roundings of these, too.
         """
         name = operation(node)
-        if name in _SUMS and terms(node) > 1 and not self.wide:
+        if self.wide and name in (*_SUMS, "scatter_add", "matmul"):
+            return np.zeros(places.size)
+        if name == "matmul":
+            return _of_product(node).reshape(-1)[places]
+        if name in (*_SUMS, "scatter_add") and terms(node) > 1:
             (source,) = node.inputs
-            axes = summed_axes(node, source.shape)
             size = _value(source)
-            spare = size if _is_made(source) else None
-            total = np.abs(size, out=spare).sum(axis=axes)
+            size = np.abs(size, out=size if _is_made(source, size) else None)
+            total = graph.computed(node, [size])
+            if name == "scatter_add":
+                total *= terms_of_scatter(node).reshape(node.shape) > 1
+            if (behind := self._squares(source)) is not None:
+                total = np.sqrt(total * total + graph.computed(node, [behind]))
             return np.asarray(total.reshape(-1)[places], np.float64)
-        if name == "matmul" and not self.wide:
-            a, b = (np.abs(s.value).astype(np.float32) for s in node.inputs)
-            size = 0.999 * (a @ b).astype(np.float64).reshape(-1)[places]
-            return np.where(np.isfinite(size), size, 0.0)
         if name in _ROUNDED:
             size = np.abs(self._at(node, places))
             return np.where(size == 1, 0.0, size) if name in _POWERS else size
         return np.zeros(places.size)
+
+    def _squares(self, node: Node) -> Array | None:
+        """Of what a sum's terms are rounded by, if they are those of one product."""
+        if self._users[node] != 1:
+            return None  # it might cancel
+        if operation(node) == "matmul":
+            return np.square(_of_product(node))
+        behind = self._squares(node.inputs[0]) if operation(node) in MOVED else None
+        return None if behind is None else graph.computed(node, [behind])
 
     def _sources(
         self, node: Node, places: Places, depth: int
     ) -> list[tuple[Node, Places, Any]]:
         """The inputs of which slopes are known: nodes, flat positions, slopes."""
         name = operation(node)
-        known = name in MOVED or name in _SIGNS or name in ("multiply", "divide")
-        if not known or not depth:
+        if not depth or name not in (*_SLOPES, "multiply", "divide"):
             return []
         there = [self._came_from(node, i, places) for i in range(len(node.inputs))]
-        if name in MOVED:
-            slopes: Sequence[Any] = (1.0,)
-        elif name in _SIGNS:
-            slopes = _SIGNS[name]
-        else:
+        slopes: Sequence[Any] = _SLOPES.get(name, ())
+        if not slopes:
             a, b = map(self._at, node.inputs, there)
             slopes = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
         return list(zip(node.inputs, there, slopes, strict=True))
@@ -518,25 +529,25 @@ class Least:
         return self._behind[key]
 
 
+def _of_product(node: Node) -> Array:
+    """The sums of magnitudes, in float32; 0 where its range ends."""
+    a, b = (source.value.astype(np.float32) for source in node.inputs)
+    size = 0.999 * (np.abs(a, out=a) @ np.abs(b, out=b)).astype(np.float64)
+    size[~np.isfinite(size)] = 0.0
+    return size
+
+
 def _value(node: Node) -> Array:
     """A node's whole value, which is not held if it was dropped."""
     if node.held or not _soon_computed(node):
         return node.value
     inputs = [_value(source) for source in node.inputs]
-    return graph.computed(node, inputs, _spare(node, inputs))
+    pairs = zip(node.inputs, inputs, strict=True)
+    made = (a for source, a in pairs if _is_made(source, a) and a.shape == node.shape)
+    in_place = node.primitive and isinstance(node.primitive.compute, np.ufunc)
+    return graph.computed(node, inputs, next(made, None) if in_place else None)
 
 
-def _spare(node: Node, arrays: Sequence[Array]) -> Array | None:
-    """An array that `_value` has made, and that can hold a node's value."""
-    if node.primitive is None or not isinstance(node.primitive.compute, np.ufunc):
-        return None
-    pairs = zip(node.inputs, arrays, strict=True)
-    fits = (node.shape, node.dtype)
-    made = (a for s, a in pairs if _is_made(s) and (a.shape, a.dtype) == fits)
-    return next(made, None)
-
-
-def _is_made(node: Node) -> bool:
-    """Whether `_value` makes an array for a node, which nobody else has."""
-    step = node.primitive
-    return step is not None and not node.held and isinstance(step.compute, np.ufunc)
+def _is_made(node: Node, value: Array) -> bool:
+    """Whether `_value` has made an array, which nobody else has."""
+    return not node.held and value.base is None and value.dtype == np.float64

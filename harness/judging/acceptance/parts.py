@@ -267,9 +267,9 @@ def _gather(parts: Parts, node: Node, box: Box) -> Node:
 def _scatter_add(parts: Parts, node: Node, box: Box) -> Node:
     (source,), index = node.inputs, node.attributes["index"]
     wanted, shape = _flat(node.shape, box), _shape(node.shape, box)
-    new = np.full(math.prod(node.shape), -1)
+    new = np.full(math.prod(node.shape) + 1, -1)  # the last is where -1 leads
     new[wanted.reshape(-1)] = np.arange(wanted.size)
-    place = np.where(index >= 0, new[np.maximum(index, 0)], -1)
+    place = new[index]
     terms = np.flatnonzero(place >= 0)
     held = parts.at(source, terms)
     return scatter_add(held, index=place.reshape(-1)[terms], shape=shape)

@@ -30,6 +30,8 @@ SHAPES = {
     "exp2": ([(16384,)], {}),
     "sigmoid": ([(16384,)], {}),
     "rms_norm": ([(64, 256), (256,)], {"eps": 1e-5}),
+    # dx adds up the windows of a product, dweight the products of a batch.
+    "conv2d": ([(8, 4, 24, 24), (4, 4, 3, 3), (4,)], {"stride": 1, "padding": 1}),
 }
 
 
@@ -257,7 +259,10 @@ def test_running_errors_of_a_sample_are_those_of_the_whole(op, name):
 
 # The least that a radius can be -----------------------------------------------------
 
-OPS = ("layer_norm", "softmax", "batch_norm", "attention", "glu", "rotary", "swiglu")
+OPS = (
+    *("layer_norm", "softmax", "batch_norm", "attention", "glu", "rotary", "swiglu"),
+    *("conv1d", "conv2d", "bilinear", "embedding", "linear", "max_pool2d"),
+)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -272,6 +277,29 @@ def test_neither_radius_is_less_than_the_least(op, dtype):
             least = Least(right.arithmetics[-1]).radii(node, np.arange(node.size))
             assert (least <= measured.reshape(-1)).all()
             assert (least <= right.truths["first"][name].radius.reshape(-1)).all()
+
+
+def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel():
+    """In a sum of two products each is rounded in its 64 terms of 1."""
+    ones = graph.variable(np.ones((2, 1, 64))), graph.variable(np.ones((2, 64, 1)))
+    product = graph.matmul(*ones)
+    total = graph.sum(product, axis=0)
+    cancelled = total - graph.sum(product, axis=0)
+    unit, place = PRECISIONS["float32"].roundoff, np.zeros(1, int)
+    arithmetic = plain(PRECISIONS["float32"])
+    (least,) = Least(arithmetic).radii(total, place)
+    expected = SURE * unit * np.hypot(128, np.hypot(64, 64))
+    assert least == pytest.approx(expected, rel=2e-3)  # the product's is in float32
+    (least,) = Least(arithmetic).radii(cancelled, place)
+    assert least <= SURE * unit * np.hypot(128, 128)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_lands_alone_in_a_scatter_is_not_rounded_there(times):
+    values = graph.variable(np.ones(4) / 3)
+    node = graph.scatter_add(values, index=np.arange(4) // times, shape=(4,))
+    (least,) = Least(plain(PRECISIONS["float32"])).radii(node, np.zeros(1, int))
+    assert (least > 0) == (times > 1)
 
 
 def test_what_goes_two_ways_that_cancel_is_no_rounding_of_the_result():
