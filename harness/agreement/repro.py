@@ -20,6 +20,7 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import DEATHS
+from gradwatch.harness.workers.arrays import numbers_in, values_of
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Problem
 
@@ -356,46 +357,12 @@ def _verdict(array: str, record: AgreeRecord, ways: list[Way]) -> list[str]:
 # Numbers --------------------------------------------------------------------------
 
 
-def _numbers(array: Array) -> str:
-    """The elements as nested lists, each read back the same."""
-    if array.ndim:
-        return f"[{', '.join(map(_numbers, array))}]"
-    return re.sub("nan|inf", r"np.\g<0>", str(array[()]))
-
-
-def values_of(array: Array, layout: str = "contiguous") -> str:
-    """An expression for the elements: lists, or one number many times."""
-    same = array.size > 4 and len(set(map(str, array.flat))) == 1
-    if not array.size:
-        return f"np.zeros({array.shape})"
-    if layout == "contiguous" or array.ndim == 0:
-        one = f"np.full({array.shape}, {_numbers(array.reshape(-1)[0])})"
-        return one if same else _numbers(array)
-    shape = array.shape
-    if layout == "expanded":
-        for axis in range(array.ndim):
-            first = array.take([0], axis)
-            array = first if (array == first).all() else array
-    form = {
-        "expanded": f"np.broadcast_to({{}}, {shape})",
-        "permuted": "np.asfortranarray({})",
-        "sliced": "np.repeat({}, 2, -1)[..., ::2]",
-        "negative": "np.flip(np.flip({}).copy())",
-    }[layout]
-    return form.format(literal(array))
-
-
-def literal(array: Array) -> str:
-    """An expression that gives the same array, bit for bit."""
-    return f"np.array({values_of(array)}, {array.dtype.name!r})"
-
-
 def _short(allowed: Array) -> str:
     """Allowed errors to three digits; one number where they are the same."""
     short = np.array([float(f"{a:.3g}") for a in allowed.flat] or [0.0])
     one = len(set(short.tolist())) == 1
     return (
-        _numbers(short[0])
+        numbers_in(short[0])
         if one
         else f"np.array({values_of(short.reshape(allowed.shape))})"
     )

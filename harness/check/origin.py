@@ -10,8 +10,6 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import torch
-
 MISSING = """\
 candidate = None  # its source was not found: put it here
 if candidate is None:
@@ -37,7 +35,7 @@ def _owner(function: Any) -> tuple[Any, str]:
     owner = getattr(function, "__self__", None)  # Function.apply is bound to its class
     if inspect.isclass(owner):
         return owner, f".{function.__name__}"
-    if isinstance(function, torch.nn.Module):
+    if hasattr(function, "named_parameters"):
         return type(function), "()"
     return function, ""
 
@@ -74,7 +72,9 @@ def _imported(owner: Any, suffix: str) -> str:
 
 
 def _quoted(owner: Any, suffix: str) -> str:
-    """The source itself; it stands alone where it uses torch and nothing else."""
+    """The source itself; it stands alone where it uses nothing but its framework."""
+    if not (inspect.isclass(owner) or inspect.isfunction(owner)):
+        return ""  # a function with a backward, of JAX's, is more than its source
     try:
         source = textwrap.dedent(inspect.getsource(owner))
     except (OSError, TypeError):

@@ -175,7 +175,7 @@ class Report:
             raise AssertionError(str(self))
 
     def repro(self) -> str:
-        """A script that shows the worst failure and needs only PyTorch and NumPy.
+        """A script that shows the worst failure and needs NumPy and its framework.
 
         It holds the smallest input at which the candidate still fails, and exits 1
         while it does. Empty where nothing fails, at the edges neither.

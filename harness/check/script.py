@@ -1,35 +1,26 @@
-"""A failure, as small as it gets, as a script that needs PyTorch and NumPy alone."""
+"""A failure, as small as it gets, as a script that needs no more than its framework."""
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from gradwatch.harness.agreement.repro import values_of
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench, Function, examined
-from gradwatch.harness.check.frameworks import Bound, Elsewhere, observation, runs
-from gradwatch.harness.check.frameworks.pytorch import (
-    array_of,
-    filled,
-    mapped,
-    tensors,
-)
-from gradwatch.harness.check.frameworks.runs import Tensor, floating
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework
 from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
-from gradwatch.harness.project.descent import Cut, cuts, descend, plainer
-from gradwatch.harness.tracing import held
+from gradwatch.harness.project.descent import cuts, descend, plainer
+from gradwatch.harness.workers.arrays import values_of
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
 
@@ -40,7 +31,6 @@ import contextlib
 import sys
 
 import numpy as np
-from torch.utils._pytree import tree_leaves
 
 
 def in_short(error):
@@ -51,14 +41,15 @@ TEMPLATE = '''\
 
 {story}
 
-Needs PyTorch, NumPy and the candidate. Exits 1 while it is wrong, 0 when it is right.
+Needs {title}, NumPy and the candidate. Exits 1 while it is wrong, 0 when it is right.
 """
 
 {runs}
 
+
 # The candidate --------------------------------------------------------------------
 
-{origin}
+{settings}{origin}
 
 
 def holding(t):
@@ -68,7 +59,7 @@ def holding(t):
 def function(*t):
     {seeded}with holding(t):
         out = {call}
-    return [v for v in tree_leaves(out) if isinstance(v, torch.Tensor)]
+    return [v for v in tree_leaves(out) if hasattr(v, "dtype")]
 
 
 function.holding = holding
@@ -95,7 +86,7 @@ def wrong(named, right):
         if named[name] is None:
             yield name, "is None"
             continue
-        got = numbers(named[name]).double().cpu().numpy()
+        got = np.asarray(array_of(named[name]), float)
         if got.shape != exact.shape:
             yield name, f"has shape {{got.shape}}, expected {{exact.shape}}"
             continue
@@ -112,8 +103,8 @@ def wrong(named, right):
 def second():
     got = differentiated({order!r}, function, tensors, wanted, cotangents, tangents)
     for name, tensor in zip({asked}, got, strict=True):
-        constant = tensor is None and not answers[0][name][0].any()
-        yield name, torch.zeros(answers[0][name][0].shape) if constant else tensor
+        if tensor is not None or answers[0][name][0].any():
+            yield name, tensor
 
 
 def failures():
@@ -126,12 +117,12 @@ def failures():
         for how, _, message in seen.raised:
             yield how, f"raised {{message}}"
         runs = []
-        for how, frozen, gradients in [("", (), seen.gradients), *seen.others]:
+        first = [*seen.gradients, *seen.outputs]
+        for how, frozen, got in [("", (), first), *seen.others]:
             label = "frozen: " + ", ".join(names[i] for i in frozen) if frozen else how
-            found = enumerate(zip(names, wanted, gradients, strict=True))
+            found = enumerate(zip(names, wanted, got[: len(names)], strict=True))
             kept = {{f"d{{n}}": g for i, (n, w, g) in found if w and i not in frozen}}
-            runs.append((label, kept))
-        runs[0][1].update(zip(results, seen.outputs))
+            runs.append((label, kept | dict(zip(results, got[len(names) :]))))
     for label, named in runs:
         for name, what in min((list(wrong(named, r)) for r in answers), key=len):
             yield name, f"{{what}} {{f'({{label}})' if label else ''}}"
@@ -142,7 +133,7 @@ tangents = [
 try:
     found = list(failures())
 except Exception as error:
-    found = [("the candidate", f"raised {{type(error).__name__}}: {{error}}")]
+    found = [("the candidate", f"raised {{in_short(error)}}")]
 for name, what in found:
     print(f"{{name}}: {{what}}")
 print("wrong" if found else "right")
@@ -172,61 +163,75 @@ def script(
     if row is None:  # it has failed in training alone
         return ""
     trial = tried[row.dtype, row.trial]
-    trial, row = _shrunk(subject, candidate, trial, row)
-    bench = Bench(subject, candidate, trial)
+    with trial.framework.precision(trial.dtype):
+        trial, row = _shrunk(subject, candidate, trial, row)
+        bench = Bench(subject, candidate, trial)
+        return _written(bench, row, source)
+
+
+def _written(bench: Bench, row: Row, source: str) -> str:
     bound, call, cotangents = bench.bound, bench.call, bench.cotangents()
-    right = bench.truth(cotangents).right
+    trial, right = bench.trial, bench.truth(cotangents).right
     second = trial.order != "vjp"
+    used, function = trial.framework, call.function
+    held: Any = list
+    if inner := getattr(function, "of_jax", None):  # its arrays are the same numbers
+        from gradwatch.harness.check.frameworks.bridge import with_arrays
+
+        used, function, held = framework("jax"), inner, with_arrays
+
+    def listed(tensors: Sequence[Any]) -> str:
+        return "".join(
+            f"    {None if t is None else used.written(t)},\n" for t in held(tensors)
+        )
+
     return TEMPLATE.format(
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
-        runs=f"{text_of(observation, runs)}\n\n{inspect.getsource(held)}",
-        origin=source or origin(call.function),
-        call=_call(call, bound),
+        title=used.TITLE,
+        runs=text_of(used, *used.HELD),
+        settings=used.SETTINGS.format(wide=trial.dtype == "float64"),
+        origin=source or origin(function),
+        call=_call(call, bound, trial.framework),
         held=_held(call, bound),
         seeded=_seeded(bound),
         names=list(bound.names),
         results=list(bound.results),
-        tensors="".join(f"    {_tensor(t)},  # {n}\n" for n, t in _named(bound)),
+        tensors=listed(bound.tensors),
         wanted=list(bound.wanted),
-        cotangents="".join(f"    {_tensor(dy)},\n" for dy in cotangents),
+        cotangents=listed(cotangents),
         answers="".join(_answer(right, way) for way in right.graphs),
         order=trial.order,
         asked=list(bench.second_names(cotangents)) if second else [],
-        tangents="".join(f"    {_tensor(v)},\n" for v in bench.tangents if second),
+        tangents=listed(bench.tangents) if second else "",
         frozen=list(bench.frozen()) if trial.thorough else [],
         thorough=trial.thorough,
     )
 
 
-def text_of(*modules: Any) -> str:
-    """The text of modules of ours as one that needs PyTorch and NumPy alone."""
-    return "\n\n".join([IMPORTS, *map(_body, modules)])
+def text_of(used: Any, *parts: Any) -> str:
+    """The text of parts of ours as one that needs NumPy and a framework alone."""
+    return "\n\n".join([IMPORTS, used.IMPORTS, *map(_text, parts)])
 
 
-def _body(module: Any) -> str:
-    """The text of a module without what it imports of ours, and no docstring."""
-    body = inspect.getsource(module).partition("\nfrom __future__ import annotations\n")
-    lines = body[2].strip().splitlines(keepends=True)
+def _text(part: Any) -> str:
+    """The text of a function, or of a module without docstring and our imports."""
+    text = inspect.getsource(part)
+    body = text.partition("\nfrom __future__ import annotations\n")[2] or text
+    lines = body.strip().splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("from gradwatch"))
 
 
-def _named(bound: Bound) -> list[tuple[str, Tensor]]:
-    return list(zip(bound.names, bound.tensors, strict=True))
-
-
-def _call(call: Any, bound: Bound) -> str:
+def _call(call: Any, bound: Bound, used: Any) -> str:
     """The call as an expression of the tensors t[0], t[1], ..."""
     places = iter(range(len(bound.tensors)))
 
-    def shown(value: Any) -> Any:
-        return _Verbatim(
-            f"t[{next(places)}]" if isinstance(value, Tensor) else repr(value)
-        )
+    def shown(_: Any) -> Any:
+        return _Verbatim(f"t[{next(places)}]")
 
-    args, kwargs = tree_map(shown, (call.args, dict(call.kwargs)))
+    args, kwargs = used.mapped(shown, (call.args, dict(call.kwargs)))
     given = [repr(a) for a in args]
-    if not isinstance(call.function, torch.nn.Module):
+    if not hasattr(call.function, "named_parameters"):
         given += [f"t[{i}]" for i in places]
     given += [f"{k}={v!r}" for k, v in kwargs.items()]
     return f"candidate({', '.join(given)})"
@@ -234,7 +239,7 @@ def _call(call: Any, bound: Bound) -> str:
 
 def _held(call: Any, bound: Bound) -> str:
     """What a module has for its own tensors, as an expression."""
-    if not isinstance(call.function, torch.nn.Module):
+    if not hasattr(call.function, "named_parameters"):
         return "nullcontext()"
     first = len(bound.tensors) - len(call.state)
     named = (f"{n!r}: t[{first + i}]" for i, n in enumerate(call.state))
@@ -243,8 +248,10 @@ def _held(call: Any, bound: Bound) -> str:
 
 def _seeded(bound: Bound) -> str:
     """The line before a call that draws."""
-    if None not in bound.call.draws:
+    if None not in bound.draws:
         return ""
+    import torch
+
     generator = torch.Generator()
     generator.set_state(bound.call.draws[None])
     return f"torch.manual_seed({generator.initial_seed()})\n    "
@@ -257,22 +264,6 @@ class _Verbatim(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _tensor(tensor: Tensor | None) -> str:
-    """An expression that makes the tensor again, strides included."""
-    if tensor is None:
-        return "None"
-    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    whole.set_(tensor.detach().untyped_storage())
-    plain = tensor.is_contiguous() and whole.numel() == tensor.numel()
-    values = values_of(array_of(tensor if plain else whole))
-    made = f"torch.tensor({values}, dtype={tensor.real.dtype})"
-    made = f"torch.view_as_complex({made})" if tensor.is_complex() else made
-    if not plain:
-        places = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-        made += f".as_strided{places}"
-    return made if tensor.device.type == "cpu" else f'{made}.to("{tensor.device}")'
 
 
 def _answer(right: Reference, way: str) -> str:
@@ -318,22 +309,22 @@ def _shrunk(
 
 def _shorter(trial: Trial) -> Iterator[Trial]:
     """Shorter inputs."""
-    for cut in cuts(t.shape for t in tensors(trial.args)):
-
-        def short(value: Tensor, cut: Cut = cut) -> Tensor:
-            part = value.detach()[cut(value.shape)].clone()
-            return part.requires_grad_(value.requires_grad)
-
-        yield replace(trial, args=mapped(short, trial.args))
+    used = trial.framework
+    for cut in cuts(t.shape for t in used.tensors(trial.args)):
+        args = used.mapped(lambda t, cut=cut: used.cut(t, cut(t.shape)), trial.args)
+        yield replace(trial, args=args)
 
 
 def _plainer(trial: Trial) -> Iterator[Trial]:
     """A cotangent of ones; each input in turn all ones, or of one or two digits."""
     if trial.regime.cotangent != "ones":
         yield replace(trial, regime=REGIMES["dy_ones"])
-    leaves, spec = tree_flatten(trial.args)
-    for i, value in enumerate(leaves):
-        for plain in plainer(array_of(value)) if floating(value) else ():
-            held = filled(plain, value).requires_grad_(value.requires_grad)
-            args = tree_unflatten([*leaves[:i], held, *leaves[i + 1 :]], spec)
+    used = trial.framework
+    for i, value in enumerate(used.tensors(trial.args)):
+        array = used.array_of(value)
+        for plain in plainer(array) if array.dtype.kind == "f" else ():
+            held, places = used.plain(plain, value), itertools.count()
+            args = used.mapped(
+                lambda t, i=i, h=held, n=places: h if next(n) == i else t, trial.args
+            )
             yield replace(trial, args=args)

@@ -353,8 +353,6 @@ class Session:
             raise ValueError("nothing to run on: give inputs, shapes or cases")
 
     def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
-        if self.used is not framework("pytorch"):
-            return ""
         from gradwatch.harness.check.script import script
 
         with self.used.settings(self.device, self.compute):

@@ -182,3 +182,32 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "expanded": _expanded,
     "negative": _negative,
 }
+
+
+def numbers_in(array: Array) -> str:
+    """The elements as nested lists, each read back the same."""
+    if array.ndim:
+        return f"[{', '.join(map(numbers_in, array))}]"
+    return re.sub("nan|inf", r"np.\g<0>", str(array[()]))
+
+
+def values_of(array: Array, layout: str = "contiguous") -> str:
+    """An expression for the elements: lists, or one number many times."""
+    same = array.size > 4 and len(set(map(str, array.flat))) == 1
+    if not array.size:
+        return f"np.zeros({array.shape})"
+    if layout == "contiguous" or array.ndim == 0:
+        one = f"np.full({array.shape}, {numbers_in(array.reshape(-1)[0])})"
+        return one if same else numbers_in(array)
+    shape = array.shape
+    if layout == "expanded":
+        for axis in range(array.ndim):
+            first = array.take([0], axis)
+            array = first if (array == first).all() else array
+    form = {
+        "expanded": f"np.broadcast_to({{}}, {shape})",
+        "permuted": "np.asfortranarray({})",
+        "sliced": "np.repeat({}, 2, -1)[..., ::2]",
+        "negative": "np.flip(np.flip({}).copy())",
+    }[layout]
+    return form.format(f"np.array({values_of(array)}, {array.dtype.name!r})")

@@ -4,7 +4,10 @@ A claim is a function; it raises where it does not hold. `both_` ones need PyTor
 """
 
 import json
+import pathlib
+import runpy
 import sys
+import tempfile
 import traceback
 
 import jax
@@ -460,6 +463,64 @@ def both_a_name_on_the_command_line_may_be_a_function_of_jax():
     asked |= {"kernelbench": [], "repro": False, "choice": {"quick": True}}
     assert answered({**asked, "candidate": "jax.nn.swish"})["passes"]
     assert not answered({**asked, "candidate": "jax.nn.gelu"})["passes"]
+
+
+@jax.custom_vjp
+def wrong_silu(x):
+    """A function whose gradient is a hundredth too large."""
+    return jax.nn.silu(x)
+
+
+wrong_silu.defvjp(
+    lambda x: (jax.nn.silu(x), x),
+    lambda x, dy: (1.01 * dy * jax.grad(lambda x: jax.nn.silu(x).sum())(x),),
+)
+
+
+def ran(text):
+    """The exit code of a script."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])  # the script has folders of its own
+        path = pathlib.Path(folder, "repro.py")
+        path.write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(path))
+        return ended.value.code
+
+
+def a_failure_is_a_script_that_needs_jax_alone():
+    text = check(jax.nn.silu, wrong_silu, shapes=[(4, 6)], quick=True).repro()
+    assert ran(text) == 1
+    assert "torch" not in text
+    assert ran(text.replace("candidate = wrong_silu", "candidate = jax.nn.silu")) == 0
+
+
+def a_complex_gradient_that_is_no_conjugate_is_a_script():
+    wrong = check(jnp.square, wrong_square, shapes=["3:complex"], quick=True)
+    assert ran(wrong.repro()) == 1
+
+
+@jax.custom_vjp
+def wrong_square(z):
+    """A function whose gradient is that of JAX's convention."""
+    return z * z
+
+
+wrong_square.defvjp(lambda z: (z * z, z), lambda z, dy: (dy * 2 * jnp.conj(z),))
+
+
+def a_function_whose_backward_has_no_name_is_asked_for():
+    wrong = with_backward(jnp.tanh, lambda x, dy: dy)
+    assert ran(check(jnp.tanh, wrong, shapes=[(3,)], quick=True).repro()) == 2
+
+
+def both_a_failure_of_jax_beside_pytorch_is_a_script_of_jax():
+    import torch
+
+    silu = torch.nn.functional.silu
+    text = check(silu, wrong_silu, shapes=[(4, 6)], quick=True).repro()
+    assert ran(text) == 1
+    assert "torch" not in text
 
 
 def published(name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from gradwatch.harness.check.frameworks import pytorch
-from gradwatch.harness.check.frameworks.jax import Call, mapped, started
+from gradwatch.harness.check.frameworks.jax import Call, mapped
+from gradwatch.harness.check.frameworks.jax_runs import started
 from gradwatch.harness.check.frameworks.runs import floating
 from gradwatch.harness.tracing.lax import is_inexact
 
@@ -36,6 +37,11 @@ def _array_of(tensor: torch.Tensor) -> Any:
 def with_tensors(tree: Any) -> Any:
     """Containers with tensors for JAX's arrays and NumPy's."""
     return mapped(tensor_of, tree)
+
+
+def with_arrays(tensors: Sequence[torch.Tensor | None]) -> list[Any]:
+    """Arrays for tensors."""
+    return [None if t is None else _array_of(t) for t in tensors]
 
 
 class _Bridge(torch.autograd.Function):
@@ -68,4 +74,5 @@ def in_torch(function: Callable[..., Any]) -> Callable[..., Any]:
         return out[0] if len(out) == 1 else out
 
     call.__qualname__ = call.__name__ = getattr(function, "__name__", "candidate")
+    call.of_jax = function  # type: ignore[attr-defined]  # for a script
     return call

@@ -8,18 +8,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 from torch._functorch import config as functorch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from gradwatch.harness.check.frameworks import Forward, runs
+from gradwatch.harness.check.frameworks import Forward, observation, runs
 from gradwatch.harness.check.frameworks.binding import bind as bind
 from gradwatch.harness.check.frameworks.causes import cause_of as cause_of
 from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
 from gradwatch.harness.tracing import Call as Call
-from gradwatch.harness.tracing import plain_autograd, tensors_in
+from gradwatch.harness.tracing import held, plain_autograd, tensors_in
+from gradwatch.harness.workers.arrays import values_of
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.backends._torchlike import refusals as refusals
 from gradwatch.impls.backends._torchlike_names import ArrayNames
@@ -35,7 +35,11 @@ RAISED = (RuntimeError, ArithmeticError, AssertionError, LookupError, ValueError
 ARRAYS = ArrayNames(torch)
 tensors = tensors_in
 copies, differentiated, numbers = runs.copies, runs.differentiated, runs.numbers
-observe, same = runs.observe, runs.same
+observe, same, array_of = runs.observe, runs.same, runs.array_of
+#: What the script of a failure imports, and what it holds of ours.
+IMPORTS = "from torch.utils._pytree import tree_leaves"
+HELD = (observation, runs, held)
+SETTINGS = ""
 
 
 def is_tensor(value: Any) -> bool:
@@ -94,6 +98,30 @@ def _paired(parts: Tensor, dtype: str) -> Tensor:
     return torch.complex(*parts.to(getattr(torch, dtype)).unbind(-1))
 
 
+def cut(tensor: Tensor, place: Any) -> Tensor:
+    """A part of a tensor."""
+    return tensor.detach()[place].clone().requires_grad_(tensor.requires_grad)
+
+
+def plain(values: Array, like: Tensor) -> Tensor:
+    """Other `numbers` in its place."""
+    return filled(values, like).requires_grad_(like.requires_grad)
+
+
+def written(tensor: Tensor) -> str:
+    """An expression that makes it again, strides included."""
+    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    whole.set_(tensor.detach().untyped_storage())
+    dense = tensor.is_contiguous() and whole.numel() == tensor.numel()
+    values = values_of(array_of(tensor if dense else whole))
+    made = f"torch.tensor({values}, dtype={tensor.real.dtype})"
+    made = f"torch.view_as_complex({made})" if tensor.is_complex() else made
+    if not dense:
+        places = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        made += f".as_strided{places}"
+    return made if tensor.device.type == "cpu" else f'{made}.to("{tensor.device}")'
+
+
 def relaid(tensor: Tensor, layout: str, scale: float = 1.0) -> Tensor:
     """A tensor with other strides; floats times `scale`."""
     held = tensor.detach()
@@ -119,12 +147,6 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
         if length > 1 and bool((tensor == first).all()):
             return first.expand(tensor.shape)
     return tensor
-
-
-def array_of(tensor: Tensor) -> Array:
-    """The `numbers` of a tensor in NumPy, which lacks bfloat16: float32 holds it."""
-    held = numbers(tensor).cpu()
-    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())
 
 
 def dtype_of(tensor: Tensor) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 
 from gradwatch.harness.check.frameworks.observation import Observation
@@ -391,3 +392,9 @@ def numbers(tensor: Tensor) -> Tensor:
     """The tensor as real numbers; complex ones have an axis more, of their parts."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def array_of(tensor: Tensor) -> Any:
+    """The `numbers` of a tensor in NumPy, which lacks bfloat16: float32 holds it."""
+    held = numbers(tensor).cpu()
+    return np.asarray((held.float() if held.dtype == torch.bfloat16 else held).numpy())

@@ -20,6 +20,7 @@ from gradwatch.harness.check.frameworks import (
     binding,
     loop,
     observation,
+    pytorch,
     runs,
 )
 from gradwatch.harness.check.frameworks.observation import Observation
@@ -35,7 +36,8 @@ from gradwatch.harness.workers.process import Process
 #: Seconds for a step of a training.
 PATIENCE = 60.0
 #: What `loop.Training.observe` is told, when there is no training any more.
-OBSERVED = f"{text_of(observation, calls, runs, binding)}\n\nARGUMENTS = {ARGUMENTS!r}"
+OBSERVED = text_of(pytorch, observation, calls, runs, binding)
+OBSERVED += f"\n\nARGUMENTS = {ARGUMENTS!r}"
 
 #: How a process begins that becomes a script.
 _BEGIN = confinement.__name__, confinement.become.__name__
