@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
-from gradwatch.harness.project.descent import cuts, descend, plainer
+from gradwatch.harness.project.descent import Cut, cuts, descend, plainer
 from gradwatch.harness.workers.arrays import values_of
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
@@ -311,8 +310,11 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
     """Shorter inputs."""
     used = trial.framework
     for cut in cuts(t.shape for t in used.tensors(trial.args)):
-        args = used.mapped(lambda t, cut=cut: used.cut(t, cut(t.shape)), trial.args)
-        yield replace(trial, args=args)
+
+        def short(tensor: Any, cut: Cut = cut) -> Any:
+            return used.array_of(tensor)[cut(tensor.shape)].copy()
+
+        yield _changed(trial, short)
 
 
 def _plainer(trial: Trial) -> Iterator[Trial]:
@@ -320,11 +322,23 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
     if trial.regime.cotangent != "ones":
         yield replace(trial, regime=REGIMES["dy_ones"])
     used = trial.framework
-    for i, value in enumerate(used.tensors(trial.args)):
+    for value in used.tensors(trial.args):
         array = used.array_of(value)
         for plain in plainer(array) if array.dtype.kind == "f" else ():
-            held, places = used.plain(plain, value), itertools.count()
-            args = used.mapped(
-                lambda t, i=i, h=held, n=places: h if next(n) == i else t, trial.args
-            )
-            yield replace(trial, args=args)
+
+            def instead(tensor: Any, value: Any = value, plain: Any = plain) -> Any:
+                return plain if tensor is value else None
+
+            yield _changed(trial, instead)
+
+
+def _changed(trial: Trial, values: Callable[[Any], Any]) -> Trial:
+    """The trial with other numbers in its tensors, where there are any."""
+
+    def other(tensor: Any) -> Any:
+        if (made := values(tensor)) is None:
+            return tensor
+        held = trial.framework.filled(made, tensor, trial.regime.layout)
+        return held.requires_grad_() if getattr(tensor, "requires_grad", 0) else held
+
+    return replace(trial, args=trial.framework.mapped(other, trial.args))

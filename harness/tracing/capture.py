@@ -79,12 +79,9 @@ def plain_autograd() -> Iterator[None]:
         stack.enter_context(_optimized(False))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if hasattr(flex, "_validate_device"):  # on a CPU it runs, but slowly
-            stack.enter_context(patch.object(flex, "_validate_device", _anywhere))
+            anywhere = patch.object(flex, "_validate_device", lambda *_: None)
+            stack.enter_context(anywhere)
         yield
-
-
-def _anywhere(*_: Tensor) -> None:
-    """Let attention run on any device."""
 
 
 @contextlib.contextmanager
@@ -189,7 +186,8 @@ class _Leaving(TorchFunctionMode):
         whole = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         # Some refuse to run under a mode, since what they run would then be compiled.
         home = sys.modules.get(whole.__module__) if whole else None
-        unseen = patch.object(home, "_get_current_dispatch_mode", _none, create=True)
+        asked = "_get_current_dispatch_mode"
+        unseen = patch.object(home, asked, lambda: None, create=True)
         try:
             if home is None:  # such as a torch.autograd.Function under torch.vmap
                 return operator(*args, **kwargs)
@@ -201,10 +199,6 @@ class _Leaving(TorchFunctionMode):
                 callers_place(),
             )
             raise Untraceable(operator.name(), why, "no rule", place) from error
-
-
-def _none() -> None:
-    """Let an operator see no mode."""
 
 
 def _listed(tensor: Tensor) -> Any:

@@ -358,11 +358,20 @@ def _cond(walk: Walk, equation: Any, index: Any, *args: Any) -> list[Any]:
     if not isinstance(index, Node):
         return walk.inside(branches[min(max(int(index), 0), len(branches) - 1)], args)
     made = [walk.inside(branch, args) for branch in branches]
-    chosen = made[0]
-    for i, others in enumerate(made[1:], 1):
-        here = graph.greater_equal(as_float(index), float(i))
-        trios = zip(equation.outvars, others, chosen, strict=True)
-        chosen = [_chosen(v.aval.dtype, here, a, b) for v, a, b in trios]
+    columns = zip(equation.outvars, zip(*made, strict=True), strict=True)
+    return [_picked(v.aval.dtype, index, column) for v, column in columns]
+
+
+def _picked(dtype: Any, which: Any, cases: Sequence[Any]) -> Any:
+    """The case of each element's number, or of its truth value."""
+    chosen = cases[0]
+    for i, case in enumerate(cases[1:], 1):
+        here = which
+        if isinstance(which, Node) and which.dtype != np.bool_:
+            here = graph.greater_equal(as_float(which), float(i))
+        elif which.dtype != np.bool_:
+            here = which >= i
+        chosen = _chosen(dtype, here, case, chosen)
     return chosen
 
 
@@ -447,11 +456,6 @@ ON_NODES: dict[str, Rule] = {
 # Functions that ask for parameters ----------------------------------------------------
 
 
-def _integer_pow(p: Any, x: Node) -> Node:
-    known = {1: lambda v: v, 2: graph.square, -1: graph.reciprocal}
-    return known[p["y"]](x) if p["y"] in known else graph.pow(x, float(p["y"]))
-
-
 def _round(p: Any, x: Node) -> Node:
     if p["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
         return graph.round(x)
@@ -513,7 +517,7 @@ def _windowed(function: Rule, neutral: float) -> Rule:
 
 
 BY_PARAMS: dict[str, Rule] = {
-    "integer_pow": _integer_pow,
+    "integer_pow": lambda p, x: elementwise.ON_FLOATS["pow"](x, p["y"]),
     "round": _round,
     "reduce_precision": _reduced_precision,
     "broadcast_in_dim": _broadcast,
@@ -536,9 +540,7 @@ BY_PARAMS: dict[str, Rule] = {
     "reduce_window_max": _windowed(graph.max, -math.inf),
     "reduce_window_min": _windowed(graph.min, math.inf),
     **{
-        name: lambda p, *masks, of=name: getattr(graph, f"logical_{of}")(
-            *map(as_mask, masks)
-        )
+        name: lambda p, *masks, of=name: elementwise.ON_VALUES[f"logical_{of}"](*masks)
         for name in ("and", "or", "xor", "not")
     },
 }
@@ -568,14 +570,6 @@ def _converted(walk: Walk, equation: Any, x: Any) -> Any:
         return as_mask(x)
     held = isinstance(x, Node) and x.dtype == np.bool_
     return graph.astype(x, np.int64) if held else computed(equation, [x])[0]
-
-
-def _select(walk: Walk, equation: Any, which: Any, *cases: Any) -> Any:
-    chosen = cases[0]
-    for i, case in enumerate(cases[1:], 1):
-        here = which if which.dtype == np.bool_ else as_exact(which, np.int32) >= i
-        chosen = _chosen(equation.outvars[0].aval.dtype, here, case, chosen)
-    return chosen
 
 
 def _moved(walk: Walk, equation: Any, *args: Any, **changed: Any) -> list[Node]:
@@ -766,18 +760,13 @@ def _on_numbers(function: Rule) -> Rule:
 _NUMBERS: dict[str, Rule] = {
     **complex.FUNCTIONS,
     "logistic": complex.FUNCTIONS["sigmoid"],
-    "abs": complex.size,
     "sign": complex.sign,
     "conj": Complex.conj,
     "real": lambda z: z.re,
     "imag": lambda z: z.im,
     "complex": lambda re, im: Complex(re.re, im.re),
     "square": lambda z: z * z,
-    "mul": operator.mul,
-    "div": operator.truediv,
     "pow": complex.power,
-    "eq": lambda a, b: graph.logical_not(complex.differ(a, b)),
-    "ne": complex.differ,
 }
 ON_COMPLEX: dict[str, Rule] = {
     **{name: _on_numbers(rule) for name, rule in _NUMBERS.items()},
@@ -814,7 +803,9 @@ RULES: dict[str, Rule] = {
     "pow": _pow,
     "polygamma": _polygamma,
     "convert_element_type": _converted,
-    "select_n": _select,
+    "select_n": lambda walk, equation, which, *cases: _picked(
+        equation.outvars[0].aval.dtype, which, cases
+    ),
     "gather": functools.partial(_moved, fill_value=-1),
     "scatter-add": _scatter_added,
     "scatter-mul": _scatter_by("prod"),

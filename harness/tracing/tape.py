@@ -84,8 +84,7 @@ def decompositions() -> dict[Any, Any]:
 def _functional(target: Any) -> Any:
     """The overload that returns what this one writes; None where it writes nothing."""
     schema = target._schema
-    written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-    if not written:
+    if not any(map(_is_written, schema.arguments)):
         return None
     kept = [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
     name = schema.name.split("::")[1]
@@ -101,10 +100,12 @@ def _functional(target: Any) -> Any:
 def _returns_written(target: Any) -> bool:
     """Whether it returns what it writes to, as in place and to an `out`."""
     schema = target._schema
-    written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-    return len(schema.returns) == len(written) and all(
-        r.alias_info and r.alias_info.is_write for r in schema.returns
-    )
+    written = sum(map(_is_written, schema.arguments))
+    return len(schema.returns) == written and all(map(_is_written, schema.returns))
+
+
+def _is_written(argument: Any) -> bool:
+    return bool(argument.alias_info and argument.alias_info.is_write)
 
 
 def as_written(before: Tensor, after: Tensor) -> Tensor:
@@ -406,12 +407,11 @@ class Tape(TorchDispatchMode):
         made = target(*args, **kwargs)
         if name == "native_dropout":
             mask, share = made[1], 1 - args[1]
-            scaled = functools.partial(_masked, mask=mask, scale=share and 1 / share)
-            return self._inside(scaled, args[:1], {}), mask
-        for argument in target._schema.arguments:
-            if argument.alias_info and argument.alias_info.is_write:
-                written = named[argument.name]
-                self._write(written, written.detach().clone())
+            scale = share and 1 / share
+            return self._inside(lambda x: x * mask * scale, args[:1], {}), mask
+        for argument in filter(_is_written, target._schema.arguments):
+            written = named[argument.name]
+            self._write(written, written.detach().clone())
         return self._inside(torch.mul, args[:2], {}) if multiplies else made
 
     def _inside(self, function: Function, args: Any, kwargs: Any) -> Any:
@@ -439,8 +439,7 @@ class Tape(TorchDispatchMode):
         arguments, named = target._schema.arguments, _by_name(target, args, kwargs)
         into = [
             named.pop(a.name) if a.is_out else named[a.name]
-            for a in arguments
-            if a.alias_info and a.alias_info.is_write
+            for a in filter(_is_written, arguments)
         ]
         made = self._inside(_functional(target), (), named)
         values = made if isinstance(made, (tuple, list)) else [made]
@@ -539,10 +538,6 @@ def _by_name(target: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return (
         defaults | dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
     )
-
-
-def _masked(x: Tensor, mask: Tensor, scale: float) -> Tensor:
-    return x * mask * scale
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -34,7 +34,7 @@ from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import array_of, constant, in_type
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, topological_order
+from gradwatch.impls.graph import Node, topological_order, variable
 
 Array = NDArray[Any]
 #: Draws of roundings by which a choice is tried. Of two floats that are just within
@@ -110,7 +110,7 @@ class Traced:
             given = {n: _leaf(t) for n, t in zip(self.names, self.tensors, strict=True)}
             returned, *noted = interpret(self.program, list(given.values()), self.ran)
             outputs = {
-                name: _node(value)
+                name: value if isinstance(value, Node) else variable(array_of(value))
                 for name, value in zip(self.results, returned, strict=True)
                 if value is not given.get(name)  # a buffer that the call left alone
             }
@@ -243,7 +243,8 @@ def trace(
     names = (*_names(function, inputs, call.kwargs, state), *state)
     tensors = (*given, *state.values())
     for name, tensor in zip(names, tensors, strict=True):
-        _refuse(name, tensor)
+        if tensor.layout != torch.strided:
+            raise Untraceable(name, "is sparse", "sparse")
     marked = any(t.requires_grad for t in given)
     wanted = [t.requires_grad if marked else is_inexact(t) for t in given]
     wanted += [own[n].requires_grad and n not in buffers for n in state]
@@ -303,19 +304,8 @@ def _names(
     return names
 
 
-def _refuse(name: str, tensor: torch.Tensor) -> None:
-    if tensor.layout != torch.strided:
-        raise Untraceable(name, "is sparse", "sparse")
-
-
 def _leaf(tensor: torch.Tensor) -> Any:
     """Of floats a leaf of the graph; whole numbers stay as they are."""
     if not is_inexact(tensor):
         return tensor.detach().cpu()
     return constant(array_of(tensor).copy())  # the caller may write to it
-
-
-def _node(value: Any) -> Node:
-    if isinstance(value, Node):
-        return value
-    return graph.variable(array_of(value))

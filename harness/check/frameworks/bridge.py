@@ -12,8 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from gradwatch.harness.check.frameworks import pytorch
-from gradwatch.harness.check.frameworks.jax import Call, mapped
-from gradwatch.harness.check.frameworks.jax_runs import started
+from gradwatch.harness.check.frameworks.jax import Call, mapped, started
 from gradwatch.harness.check.frameworks.runs import floating
 from gradwatch.harness.tracing.lax import is_inexact
 

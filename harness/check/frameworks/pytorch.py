@@ -98,16 +98,6 @@ def _paired(parts: Tensor, dtype: str) -> Tensor:
     return torch.complex(*parts.to(getattr(torch, dtype)).unbind(-1))
 
 
-def cut(tensor: Tensor, place: Any) -> Tensor:
-    """A part of a tensor."""
-    return tensor.detach()[place].clone().requires_grad_(tensor.requires_grad)
-
-
-def plain(values: Array, like: Tensor) -> Tensor:
-    """Other `numbers` in its place."""
-    return filled(values, like).requires_grad_(like.requires_grad)
-
-
 def written(tensor: Tensor) -> str:
     """An expression that makes it again, strides included."""
     whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -60,6 +60,10 @@ def _to_real(z: Complex, dim: Sequence[int], norm: int, size: int) -> Node:
     return rules.to_real(z, dim, scale, size)
 
 
+def _of_numbers(rule: Rule) -> Rule:
+    return lambda *numbers: rule(*map(of, numbers))
+
+
 # The table ----------------------------------------------------------------------------
 
 _var = reductions.ON_FLOATS["var"]
@@ -73,18 +77,12 @@ ON_COMPLEX: dict[str, Rule] = {
     "view_as_real": lambda z: z.joined(),
     **dict.fromkeys(("_conj", "_conj_physical"), Complex.conj),
     **dict.fromkeys(("neg", "_neg_view"), operator.neg),
-    "abs": rules.size,
-    "angle": rules.angle,
     "polar": lambda size, angle: _polar(size.re, angle.re),
     "add": lambda a, b, alpha=1: of(a) + of(alpha) * of(b),
     "sub": lambda a, b, alpha=1: of(a) - of(alpha) * of(b),
-    "mul": lambda a, b: of(a) * of(b),
-    "div": lambda a, b: of(a) / of(b),
     "reciprocal": lambda z: of(1) / z,
     "pow": lambda a, b: rules.power(of(a), b),
-    **rules.FUNCTIONS,
-    "eq": lambda a, b: graph.logical_not(rules.differ(of(a), of(b))),
-    "ne": lambda a, b: rules.differ(of(a), of(b)),
+    **{name: _of_numbers(rule) for name, rule in rules.FUNCTIONS.items()},
     "prod": rules.product,
     "linalg_vector_norm": lambda z, *a, **k: reductions.norm(rules.size(z), *a, **k),
     "var": lambda z, *a, **k: _var(z.re, *a, **k) + _var(z.im, *a, **k),

@@ -15,11 +15,6 @@ from gradwatch.impls.graph import Node
 Rule = Callable[..., Any]
 
 
-def _engine(name: str) -> Rule:
-    """The engine's function of that name, of the tensor arguments alone."""
-    return lambda *nodes: getattr(graph, name)(*nodes)
-
-
 def _special(name: str, **attributes: Any) -> Rule:
     """A function of `rules.special`, which needs mpmath; an order n comes before x."""
 
@@ -54,10 +49,9 @@ def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
 
 def _pow(a: Any, b: Any) -> Node:
     """Whole and half powers by the functions that are exact about them."""
-    by_number = {0.5: graph.sqrt, 1: lambda x: x, 2: graph.square}
-    if isinstance(b, (int, float)):
-        return by_number[b](a) if b in by_number else graph.pow(a, b)
-    return graph.pow(a, b)
+    known = {0.5: graph.sqrt, 1: lambda x: x, 2: graph.square, -1: graph.reciprocal}
+    exact = known.get(b) if isinstance(b, (int, float)) else None
+    return exact(a) if exact else graph.pow(a, b)
 
 
 def _gelu(x: Node, *, approximate: str = "none") -> Node:
@@ -156,7 +150,7 @@ _COMPARISONS = {
 
 ON_FLOATS: dict[str, Rule] = {
     "detach": graph.stop_gradient,
-    **{name: _engine(name) for name in _SAME_NAME.split()},
+    **{name: getattr(graph, name) for name in _SAME_NAME.split()},
     "add": lambda a, b, alpha=1: a + _scaled(b, alpha),
     "sub": lambda a, b, alpha=1: a - _scaled(b, alpha),
     "mul": lambda a, b: a * b,
@@ -168,8 +162,8 @@ ON_FLOATS: dict[str, Rule] = {
     "fmod": lambda a, b: a - b * graph.trunc(a / b),
     "xlogy": lambda x, y: _times_log(x, y, graph.log(y)),
     "special_xlog1py": lambda x, y: _times_log(x, 1.0 + y, graph.log1p(y)),
-    "fmax": lambda a, b: graph.maximum(a, b),
-    "fmin": lambda a, b: graph.minimum(a, b),
+    "fmax": graph.maximum,
+    "fmin": graph.minimum,
     "clamp": _clamp,
     "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
     "relu": lambda x: graph.maximum(x, 0.0),
@@ -204,7 +198,7 @@ ON_FLOATS: dict[str, Rule] = {
     "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
     "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
     "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),
-    **{name: _engine(ours) for name, ours in _COMPARISONS.items()},
+    **{name: getattr(graph, ours) for name, ours in _COMPARISONS.items()},
 }
 
 
@@ -243,11 +237,8 @@ ON_VALUES: dict[str, Rule] = {
     "where": lambda mask, a, b: graph.where(as_mask(mask), as_float(a), as_float(b)),
     "copysign": _copysign,
     **{
-        f"logical_{how}": _logical(f"logical_{how}")
-        for how in ("and", "or", "not", "xor")
-    },
-    **{
-        f"bitwise_{how}": _logical(f"logical_{how}")
+        f"{kind}_{how}": _logical(f"logical_{how}")
+        for kind in ("logical", "bitwise")
         for how in ("and", "or", "not", "xor")
     },
 }

@@ -108,9 +108,10 @@ ON_FLOATS: dict[str, Rule] = {
     "_upsample_bilinear2d_aa": _antialiased,
     "mm": graph.matmul,
     "bmm": graph.matmul,
-    "_sparse_addmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
-    "addmm": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
-    "addmv": lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
+    **dict.fromkeys(
+        ("_sparse_addmm", "addmm", "addmv"),
+        lambda c, a, b, beta=1, alpha=1: _plus(c, a @ b, beta, alpha),
+    ),
     "addbmm": lambda c, a, b, beta=1, alpha=1: _plus(c, total(a @ b, 0), beta, alpha),
     "convolution": _convolution,
 }

@@ -136,7 +136,7 @@ def norm(
 ON_FLOATS: dict[str, Rule] = {
     **dict.fromkeys(("sum", "_sparse_sum"), total),
     "mean": over(graph.mean),
-    "var": lambda x, dim=None, *a, **k: _variance(x, dim, *a, **k),
+    "var": _variance,
     "amax": largest,
     "amin": smallest,
     "prod": over(lambda x, *a, **k: graph.prod(x * 1.0, *a, **k)),

@@ -17,23 +17,17 @@ from gradwatch.harness.tracing.aten import (
 from gradwatch.impls import graph
 
 Rule = Callable[..., Any]
-#: Rules that get every tensor argument as a node of floats.
-ON_FLOATS: dict[str, Rule] = {
-    **elementwise.ON_FLOATS,
-    **reductions.ON_FLOATS,
-    **products.ON_FLOATS,
-    **pooling.ON_FLOATS,
-    **matrices.ON_FLOATS,
-}
-#: Rules that get nodes, exact tensors and numbers as they come.
-ON_VALUES: dict[str, Rule] = {
-    **elementwise.ON_VALUES,
-    **reductions.ON_VALUES,
-    **moves.ON_VALUES,
-    **segments.ON_VALUES,
-    **products.ON_VALUES,
-    **matrices.ON_VALUES,
-}
+_PARTS = (elementwise, reductions, moves, segments, products, pooling, matrices)
 
+
+def _gathered(table: str) -> dict[str, Rule]:
+    parts = (getattr(part, table, {}) for part in _PARTS)
+    return {name: rule for part in parts for name, rule in part.items()}
+
+
+#: Rules that get every tensor argument as a node of floats.
+ON_FLOATS = _gathered("ON_FLOATS")
+#: Rules that get nodes, exact tensors and numbers as they come.
+ON_VALUES = _gathered("ON_VALUES")
 #: Those that only move elements.
 MOVES: dict[str, Rule] = dict.fromkeys(moves.MOVES, graph.gather)

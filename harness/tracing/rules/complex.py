@@ -207,11 +207,17 @@ def _function(name: str) -> Rule:
 _exp: Rule = _function("exp")
 _log: Rule = _function("log")
 _root: Rule = _function("sqrt")
-#: By name, of one number.
+#: By name as ATen has it, of numbers that are all complex.
 FUNCTIONS: dict[str, Rule] = {
     **{name: _function(name) for name in HOLOMORPHIC},
     "exp2": lambda z: _exp(z * _ln(2)),  # as in PyTorch, where ln(2) z is rounded
     "rsqrt": lambda z: of(1) / _root(z),
+    "abs": size,
+    "angle": angle,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "eq": lambda a, b: graph.logical_not(differ(a, b)),
+    "ne": differ,
 }
 
 

@@ -49,11 +49,6 @@ def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
     return leaf(value, info=info) if info.eps > widest else value
 
 
-def tabled(value: Node, meta: Sequence[Any]) -> Node:
-    """A window or a grid: each element is off by roundings of the largest."""
-    return table(value, info=_info(meta[0].dtype))
-
-
 def epsilon(tensors: Sequence[Any]) -> float:
     """The machine epsilon of the widest floating type among tensors; 0 of none."""
     types = {t.dtype for t in tensors if is_inexact(t)}
