@@ -138,9 +138,8 @@ def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
     if target is operator.getitem:
         return args[0][args[1]]
     if target is as_written:
-        if _is_complex(meta):
-            return both(written_over, *map(Complex.of, args))
-        return written_over(*map(as_float, args))
+        kind: Any = Complex.of if _is_complex(meta) else as_float
+        return both(written_over, *map(kind, args))
     name = name_of(target)
     floating = _floats(meta)
     values = tree_leaves((args, kwargs), is_leaf=_is_node)

@@ -62,9 +62,7 @@ WAYS_ROUND = {
     "callback": "write the reference in jax.numpy; a candidate may be anything",
     "no rule": "write this part in other functions (docs/jax.md)",
 }
-_FACTORISATIONS = """
-    geqrf geqp3 ormqr eig schur hessenberg tridiagonal tridiagonal_solve
-"""
+_FACTORISATIONS = "geqrf geqp3 ormqr eig schur hessenberg tridiagonal tridiagonal_solve"
 
 
 def is_inexact(dtype: Any) -> bool:
@@ -818,9 +816,7 @@ RULES: dict[str, Rule] = {
     "lu": _lu,
     "qr": _qr,
     **dict.fromkeys(("eigh", "svd"), _spectrum),
-    "householder_product": lambda walk, equation, a, tau: factors.reflected(a, tau)[
-        ..., : a.shape[-1]
-    ],
+    "householder_product": lambda walk, equation, *given: factors.reflected(*given),
     "triangular_solve": _triangular,
 }
 #: What rounds nothing.

@@ -108,7 +108,7 @@ def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, .
 def _ormqr(
     a: Node, tau: Node, other: Node, left: bool = True, transpose: bool = False
 ) -> Node:
-    q = factors.reflected(a, tau)
+    q = factors.reflected(a, tau, whole=True)
     q = transposed(q) if transpose else q
     return q @ other if left else other @ q
 
@@ -167,9 +167,7 @@ ON_FLOATS: dict[str, Rule] = {
     "linalg_qr": _qr,
     "linalg_lstsq": _lstsq,
     "linalg_pinv": _pinv,
-    "linalg_householder_product": lambda a, tau: factors.reflected(a, tau)[
-        ..., : a.shape[-1]
-    ],
+    "linalg_householder_product": factors.reflected,
     "ormqr": _ormqr,
     "_linalg_eigh": lambda a, uplo="L", compute_v=True: factors.eigh(
         a, uplo == "U", compute_v

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.tracing.rules.systems import (
+    bounded,
     inverse,
     pivoted,
     transposed,
@@ -78,12 +79,6 @@ def _mirrored(a: Array) -> Array:
     return np.tril(a) + _t(np.tril(a, -1))
 
 
-def _bounded(error: Array, reach: Array) -> Array:
-    """The error of matrices whose backward error moves them by less than a half."""
-    known = reach.max(axis=(-2, -1), initial=0.0) < 0.5
-    return np.where(known[..., None, None] & ~np.isnan(error), error, np.inf)
-
-
 def _inverted(a: Array) -> Array:
     """|a^-1| in float64; nan where a is singular."""
     a, eye = a.astype(np.float64), np.eye(a.shape[-1])
@@ -120,7 +115,7 @@ def _cholesky_error(at: Any) -> Array:
     inverted = _inverted(at.node.value)
     error = _mirrored(at.e[0]) + at.v.shape[-1] * (at.v @ _t(at.v))
     inner = inverted @ error @ _t(inverted)
-    return _bounded(at.v @ np.tril(inner) + at.v + at.tiny * (at.v > 0), at.u * inner)
+    return bounded(at.v @ np.tril(inner) + at.v + at.tiny * (at.v > 0), at.u * inner)
 
 
 cholesky = primitive("factors.cholesky", _cholesky, _cholesky_rule)
@@ -147,7 +142,7 @@ def _lu_error(at: Any) -> Array:
     # Another row may have been the pivot, where an element of L is nearly 1.
     other = np.abs(np.tril(at.v, -1) - 1) <= at.u * made
     other &= np.tril(np.ones((n, n), bool), -1)
-    return _bounded(
+    return bounded(
         np.where(other.any(axis=(-2, -1), keepdims=True), np.inf, made), at.u * inner
     )
 
@@ -216,7 +211,7 @@ def _orthonormal_error(at: Any) -> Array:
     y, a = at.node.value, at.node.inputs[0].value
     error = at.e[0] + np.sqrt(np.sum(at.a**2, axis=-2, keepdims=True))
     move = error @ _inverted(np.triu(_t(y) @ a))
-    return _bounded(move + 2 * at.v @ (_t(at.v) @ move) + 1, at.u * move)
+    return bounded(move + 2 * at.v @ (_t(at.v) @ move) + 1, at.u * move)
 
 
 orthonormal = primitive("factors.orthonormal", _orthonormal, _orthonormal_rule)
@@ -237,14 +232,14 @@ def pseudoinverse(a: Node) -> Node:
     return inverse(r) @ transposed(q)
 
 
-def reflected(a: Node, tau: Node) -> Node:
-    """The square matrix that Householder's vectors below a diagonal stand for."""
+def reflected(a: Node, tau: Node, whole: bool = False) -> Node:
+    """The columns that Householder's vectors below a diagonal stand for, or all."""
     vectors = _lower(a, k=-1) + constant(np.eye(a.shape[-2], a.shape[-1]))
     q = constant(np.eye(a.shape[-2]))
     for i in reversed(range(tau.shape[-1])):
         v = vectors[..., i : i + 1]
         q = q - tau[..., i, None, None] * v @ (transposed(v) @ q)
-    return q
+    return q if whole else q[..., : a.shape[-1]]
 
 
 # Eigenvalues and singular values ------------------------------------------------------

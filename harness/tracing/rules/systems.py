@@ -93,6 +93,15 @@ def _mixed(at: Any, error: Array) -> Array:
     return np.tile(error[..., :n, :n] + error[..., n:, :n], (2, 2))
 
 
+def bounded(error: Array, reach: Array) -> Array:
+    """The error of matrices whose backward error moves them by less than a half.
+
+    Beyond half, the first-order picture fails: the matrix may be singular.
+    """
+    known = reach.max(axis=(-2, -1), initial=0.0) < 0.5
+    return np.where(known[..., None, None] & ~np.isnan(error), error, np.inf)
+
+
 def _perturbed(at: Any, inverted: Array) -> Array:
     """Error of A and of the elimination, as one error of A."""
     a = at.node.inputs[0].value.astype(np.float64)
@@ -103,11 +112,7 @@ def _perturbed(at: Any, inverted: Array) -> Array:
     own = np.take_along_axis(low @ np.abs(np.triu(packed)), back, axis=-2)
     own = own if held is a else np.tile(own, (2, 2))
     backward: Array = _mixed(at, at.e[0]) + a.shape[-1] * own
-    reach = at.u * (inverted @ backward)
-    # Beyond half, the first-order picture fails: the matrix may be singular.
-    return np.where(
-        reach.max(axis=(-2, -1), initial=0.0)[..., None, None] < 0.5, backward, np.inf
-    )
+    return bounded(backward, at.u * (inverted @ backward))
 
 
 def _inverse_error(at: Any) -> Array:
