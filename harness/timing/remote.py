@@ -80,4 +80,6 @@ def prepare_steps(
     backend = next(iter(steps.values()))
     payload, *others = (Task.of(one, backend, device).payload() for one in sources)
     options = {"steps": dict(steps), "others": others, "seed": seed}
-    return worker.ask("prepare", **{**payload, "options": options})
+    prepared = worker.ask("prepare", **{**payload, "options": options})
+    worker.rest()
+    return prepared

@@ -81,6 +81,8 @@ class Worker(Process):
         self.framework, self._interpreter = interpreter.framework, interpreter
         self.ended = self._answered = False
         self._waiting, self._called = waiting, time.monotonic()
+        self._rest_since: tuple[float, float] | None = None
+        self.rest()
         self._open = contextlib.ExitStack()
         variables = {
             **MALLOC_ENVIRONMENT,
@@ -172,8 +174,20 @@ class Worker(Process):
             Absent: Its framework is missing.
         """
         self.facts  # noqa: B018  # its first answer, which is to none of these
+        with contextlib.suppress(OSError):  # it has ended
+            if self._rest_since:
+                began, work = self._rest_since
+                self.rested += time.monotonic() - began
+                self.restless += self.cpu_seconds() - work
         self.send(request, payload)
-        return self.answer(PATIENCE + payload.get("budget", 0.0))
+        answer = self.answer(PATIENCE + payload.get("budget", 0.0))
+        with contextlib.suppress(OSError):
+            self._rest_since = time.monotonic(), self.cpu_seconds()
+        return answer
+
+    def rest(self) -> None:
+        """Count anew the seconds without a request, and what it works in these."""
+        self.rested = self.restless = 0.0
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, `answer` says so."""

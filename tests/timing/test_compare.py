@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,10 +25,12 @@ from gradwatch.harness.timing.intervals import Estimate
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, workers
 from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.workers import worker
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch
+from tests.frameworks import usable
 from tests.pages import plant
 
 NUMPY = ("numpy_graph", "numpy_manual")
@@ -229,6 +232,52 @@ def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
         records, untimed = time_trial(one, ["numpy_manual"], line, budget=0.1)
     assert records == []
     assert "SIGKILL" in untimed["numpy_manual"]
+
+
+#: What a page does in its own calls, to whoever is timed in turn with it.
+RIVALS = {
+    "throws": "CALLS.append(0)\n        if len(CALLS) > 9: raise OSError('enough')",
+    "loops": "CALLS.append(0)\n        while len(CALLS) > 9: pass",
+    "works between its calls": "CALLS or CALLS.append(threading.Thread(target=sort,"
+    " daemon=True).start())",
+}
+SORTS = """
+import threading
+
+CALLS = []
+
+
+def sort():
+    numbers = np.random.default_rng(0).random(1 << 16)
+    while True:
+        np.sort(numbers)
+
+
+@op.implement("custom")"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", RIVALS)
+def test_who_is_timed_beside_a_page_that_disturbs_has_no_figure(
+    what, tmp_path, monkeypatch
+):
+    """Its rivals are the page's other dialect in that process, and one in another."""
+    usable("torch")
+    monkeypatch.setattr(worker, "PATIENCE", 5.0)
+    page = Path(plant(tmp_path, '@op.implement("custom")', SORTS.strip("\n")))
+    page.write_text(
+        page.read_text().replace(
+            "        ctx.save_for_backward(x)\n",
+            f"        {RIVALS[what]}\n        ctx.save_for_backward(x)\n",
+        )
+    )
+    op = load_op(str(page))
+    one = trial(op, op.sizes["8"], REGIMES["normal"], "float32", source=str(page))
+    backends = ["numpy_manual", "torch_autograd", "torch_custom"]
+    with workers() as line:
+        records, untimed = time_trial(one, backends, line, budget=0.5)
+    assert records == []
+    assert sorted(untimed) == backends
 
 
 LET_GO = """

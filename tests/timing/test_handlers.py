@@ -160,6 +160,7 @@ class PlayedWorker:
 
     cpu_seconds = staticmethod(float)
     waited_seconds = staticmethod(float)
+    rest = staticmethod(int)
 
     def __init__(self, one):
         self.place = Place([source.problem for source in variants(one)])

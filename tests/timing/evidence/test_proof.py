@@ -62,10 +62,12 @@ class PlayedWorker:
         shown=math.inf,
         wrong=0.0,
         seen=(),
+        restless=0.0,
     ):
         self.place, self.results, self.against = Place(judge.sources), results, against
         self.takes, self.shown, self.wrong = list(takes), shown, wrong
         self.seen = seen
+        self.rested, self.restless = 1.0, restless
         self.passed, self.worked, self.asked = 0.0, 0.0, 0
 
     waited_seconds = staticmethod(float)
@@ -114,6 +116,16 @@ def test_an_honest_step_is_not_refused(judge, monkeypatch):
     assert refusal(PlayedWorker(judge, [result(judge)]), judge, monkeypatch) == ""
 
 
+def test_what_shares_a_process_falls_together_and_nothing_else_does(judge, monkeypatch):
+    wrong, line = PlayedWorker(judge, wrong=1), PlayedWorker(judge)
+    monkeypatch.setattr(proof, "_now", lambda: wrong.passed + line.passed)
+    claimed = {"forward": CLAIMED}
+    claims = {"a": (wrong, claimed), "b": (wrong, {}), "c": (line, claimed)}
+    _, refused = proven(lambda: (None, claims), judge)
+    assert sorted(refused) == ["a", "b"]
+    assert refused["b"] == "it shared a process with a, which is refused"
+
+
 SLOW, TWO_CORES = (3.1, 0.5), (1.0, 1.6)
 LOOKS = TRIES * MEASURED
 LIES = {
@@ -121,6 +133,7 @@ LIES = {
     "slow": ({"takes": [SLOW] * LOOKS}, "310 us by the clock here on unseen numbers"),
     "cores": ({"takes": [TWO_CORES] * LOOKS}, "and 160 us of all cores"),
     "device": ({"shown": 0.1}, "its timer shows 10% of what a forward takes"),
+    "unrest": ({"restless": 0.04}, "a process of torch works while others are timed"),
     "callers": ({"seen": ["looks at its callers"]}, "looks at its callers"),
     "numbers": ({"wrong": 0.01}, "a timed forward is wrong: disagree: y["),
 }
