@@ -3,6 +3,7 @@
 import json
 import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -230,3 +231,15 @@ def test_a_broken_install_names_the_file_as_seen_from_the_checkout(checkout, pla
         " file"
     )
     assert found.mend == REMADE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends it with its parent")
+def test_a_question_ends_with_who_asked_it():
+    code = (
+        "import ctypes, runpy, sys; sys.argv[1:] = ['numpy'];"
+        f" runpy.run_path({str(interpreters._QUESTION)!r}, run_name='asked');"
+        " said = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(said));"
+        " print(said.value)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stdout.endswith("}9\n")
