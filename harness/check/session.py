@@ -10,6 +10,7 @@ import math
 import re
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -166,7 +167,7 @@ class Session:
                 if self.announce:
                     self.announce(at)
                 try:
-                    with self.used.precision(trial.dtype):
+                    with self.used.precision(trial.dtype), _quiet(trial):
                         yield from self._examined(trial, *how)
                 except Exception as error:  # every library refuses numbers in its way
                     if trial.as_given:
@@ -303,7 +304,7 @@ class Session:
 
     def _admits(self, trial: Trial) -> bool:
         """Whether the reference takes these inputs; if not it raises what it likes."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), _quiet(trial):
             self.subject.admit(trial, self.budget.room)
             return True
         return False
@@ -312,7 +313,7 @@ class Session:
         """Whether the candidate does."""
         if self.announce:
             self.announce(trial.name)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), _quiet(trial):
             if callable(self.candidate):
                 bound = self.subject.bound(trial, traced=False)
                 self.used.admits(self.used.bind(self.candidate, bound), bound.tensors)
@@ -327,12 +328,18 @@ class Session:
         except Untraceable:
             raise
         except self.used.RAISED as error:
-            *_, (last, _) = traceback.walk_tb(error.__traceback__)
-            if "gradwatch." in last.f_globals["__name__"]:  # a call that does not fit
+            walk = traceback.walk_tb(error.__traceback__)
+            names = [frame.f_globals["__name__"] for frame, _ in walk]
+            while names[-1].endswith(".tracing.capture"):  # what it calls comes by here
+                names.pop()
+            if "gradwatch." in names[-1]:  # a call that does not fit
                 raise
+            says = ""
+            if PRECISIONS[trial.dtype].digits < PRECISIONS["float32"].digits:
+                says = f", or f(x.float()).to(x.dtype) where it takes no {trial.dtype}"
             raise ValueError(
                 f"the reference raises {in_short(error)} at {trial.name}, numbers of"
-                " N(0, 1); give inputs= of its domain"
+                f" N(0, 1); give inputs= of its domain{says}"
             ) from error
 
     def _specs(
@@ -357,6 +364,15 @@ class Session:
 
         with self.used.settings(self.device, self.compute):
             return script(self.subject, self.candidate, trials, rows, self.source)
+
+
+@contextlib.contextmanager
+def _quiet(trial: Trial) -> Iterator[None]:
+    """Ignore warnings of inputs that the caller did not give."""
+    with warnings.catch_warnings():
+        if not trial.as_given:
+            warnings.simplefilter("ignore")
+        yield
 
 
 def _raising(training: Any) -> Callable[..., Any]:

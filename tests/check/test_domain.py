@@ -148,6 +148,31 @@ def test_a_reference_that_takes_no_ordinary_numbers_says_what_to_give():
     assert any("left out, the reference raised" in note for note in report.notes)
 
 
+def test_a_reference_that_takes_no_16_bits_says_how_to_compute_in_32():
+    def thirds(x):
+        return torch.quantile(x, 1 / 3, dim=-1)
+
+    with pytest.raises(ValueError, match=r"f\(x.float\(\)\).to\(x.dtype\)"):
+        check(thirds, thirds, shapes=[(4, 8)], dtypes=["bfloat16"], quick=True)
+
+    def at_most_32(x):
+        return thirds(x.float()).to(x.dtype)
+
+    report = check(
+        at_most_32, at_most_32, shapes=[(4, 8)], dtypes=["bfloat16"], quick=True
+    )
+    assert report.passes, str(report)
+
+
+def test_what_warns_of_other_inputs_than_the_caller_s_warns_nobody(recwarn):
+    def standardised(x):  # of one number there is no deviation, which PyTorch says
+        return (x - x.mean()) / x.std()
+
+    report = check(standardised, standardised, shapes=[(4, 8)])
+    assert "single 1x1" in str(report)
+    assert not [w for w in recwarn if "degrees of freedom" in str(w.message)]
+
+
 def test_whatever_a_reference_raises_for_them():
     nll = torch.nn.functional.gaussian_nll_loss
     with pytest.raises(ValueError, match=r"ValueError: var has negative.*give inputs="):
