@@ -13,36 +13,18 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.thresholds import SAYS_NOTHING, SMALL, UNIT
-from gradwatch.harness.judging.verdict import allowed, zeros_pass
+from gradwatch.harness.judging.verdict import is_zero, zeros_pass
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 
 def hidden(judgement: Judgement, right: Reference | None) -> tuple[bool, bool]:
-    """Whether zeros would have passed, and whether it is zero beside the others."""
+    """Whether zeros would have passed, and whether it is zero but for rounding."""
     if judgement.verdict != "vacuous" or right is None:
         return False, False
-    if _is_zero(right, judgement.tensor):
+    if is_zero(right, judgement.tensor):
         return False, True
     return zeros_pass(right, judgement.tensor), False
-
-
-def _is_zero(right: Reference, tensor: str) -> bool:
-    """Whether a tensor is zero but for rounding, as of a bias before a batch norm.
-
-    It counts as judged where what it may be is at most a hundredth of the largest
-    gradient, or of what the forward returns: a mistake has the size of the others.
-    """
-    alike = {
-        name: float(np.max(np.abs(node.value), initial=0.0))
-        for name, node in right.graphs["first"].items()
-        if name.startswith("d") == tensor.startswith("d")
-    }
-    most = 0.01 * max(alike.values())
-    if alike[tensor] > most:
-        return False
-    error = float(np.max(allowed(right, "first", tensor), initial=0.0))
-    return alike[tensor] <= error <= most
 
 
 class Growth:

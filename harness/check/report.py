@@ -25,8 +25,8 @@ class Row:
 
     `how` says what was done beside a forward and a backward, such as "second backward".
     `silent` says that it can neither praise nor accuse, since zeros would have passed.
-    `zero` says of a gradient that it is zero but for rounding, and that what it may be
-    is little beside the other gradients. `own` says that the trial has the caller's own
+    `zero` says of a tensor that it is zero but for rounding, and that what it may be
+    is little beside its terms. `own` says that the trial has the caller's own
     shape and numbers, `edge` that its numbers are such as nobody promises much for.
     `step` says where rounding grows so much that it is vacuous.
     """

@@ -327,6 +327,15 @@ def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float6
     return error
 
 
+def is_zero(right: Reference, tensor: str) -> bool:
+    """Whether a tensor is zero in exact arithmetic, and a lost term would be seen.
+
+    So is the gradient of a key's bias, or of a bias before a batch norm.
+    """
+    whole = right.wholes("first", right.arithmetics[-1]).get(tensor)
+    return whole is not None and whole.is_zero
+
+
 def zeros_pass(right: Reference, tensor: str) -> bool:
     """Whether a tensor of zeros would not be seen to be wrong."""
     size = np.abs(right.graphs["first"][tensor].value)

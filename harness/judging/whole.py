@@ -33,9 +33,14 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
 from gradwatch.harness.judging.excuses import contested
-from gradwatch.harness.judging.excuses.regrouping import Peaks
+from gradwatch.harness.judging.excuses.regrouping import Peaks, magnitudes
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
-from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE, FEW_DRAWS, UNIT
+from gradwatch.harness.judging.rounding.thresholds import (
+    AS_A_WHOLE,
+    FEW_DRAWS,
+    MOST,
+    UNIT,
+)
 from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
 from gradwatch.impls.graph import Node
 
@@ -44,10 +49,11 @@ Mask = NDArray[np.bool_]
 
 #: Pairs of evaluations, and the degrees of freedom of Student's t.
 PAIRS, LIMIT = 24, AS_A_WHOLE
+#: The least share of a contested choice: one that is turned, however seldom that is,
+#: takes half of what is allowed.
+TURNED = 1 / (MOST * LIMIT)
 #: Kinds of radii of a tensor as a whole.
 WHOLE = ("norm", "projection")
-#: Elements of the least tensor or slice that is no matter of single elements.
-FEWEST = 8
 #: How far sums in 16 bits may be off, beside evaluations that have such sums.
 EXCUSED = FEW_DRAWS
 
@@ -74,13 +80,15 @@ class Part:
 class Whole:
     """What one rounding at each step does to a tensor; `known` elements take part.
 
-    `limit` is the largest ratio of an honest tensor.
+    `limit` is the largest ratio of an honest tensor. Of a tensor that is zero in exact
+    arithmetic, `terms` is the norm of what its terms' magnitudes add up to; else 0.
     """
 
     value: Error
     known: Mask
     parts: tuple[Part, ...]
     limit: float = LIMIT
+    terms: float = 0.0
 
     def ratios(self, got: Array) -> Iterator[tuple[str, Part, Error]]:
         """How far a tensor is off, over how far the evaluations are.
@@ -111,6 +119,11 @@ class Whole:
             share = float(self.limit * total.projection / total.size)
         return share if share == share else math.inf
 
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is zero but for rounding, and half of its terms would be seen."""
+        return self.limit * float(self.parts[0].norm) < MOST * self.terms
+
 
 def whole(
     nodes: Mapping[str, Node],
@@ -137,7 +150,8 @@ def whole(
     with np.errstate(all="ignore"):
         moves = moved_gaps(errors, order, scale)
         draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
-        draws.shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
+        shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
+        draws.shares = {n: np.maximum(s, TURNED) for n, s in shares.items()}
         kept = {
             node: _Moments(node, np.isfinite(node.value) & ~products.underflow(node))
             for node in nodes.values()
@@ -154,9 +168,10 @@ def whole(
             for node, moments in kept.items():
                 moments.add(values[node])
         risky = overflowing(draws)
+        sizes = magnitudes(order, lost=True)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
     return {
-        name: kept[node].whole(errors.arithmetic.roundoff, LIMIT * alone)
+        name: kept[node].whole(errors.arithmetic.roundoff, LIMIT * alone, sizes[node])
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }
@@ -170,20 +185,18 @@ class _Moments:
         self.value = np.where(known, node.value, 0.0).astype(np.float64)
         self.axes: list[int | None] = [None]
         if node.ndim > 1 and node.size:
-            long = [i for i, n in enumerate(node.shape) if 1 < n <= node.size / FEWEST]
-            self.axes += long
+            self.axes += [i for i, n in enumerate(node.shape) if n > 1]
         self.sums: dict[int | None, Any] = dict.fromkeys(self.axes, 0.0)
 
     @property
     def enough(self) -> bool:
-        """Whether most elements are known, they are some, and no rounding is endless.
+        """Whether most elements are known, and no rounding is endless.
 
         That of an eigenvector is, if another eigenvalue is as large.
         """
         if not all(np.all(np.isfinite(sums)) for sums in self.sums.values()):
             return False
-        count = int(np.count_nonzero(self.known))
-        return count >= FEWEST and count > self.node.size / 2
+        return bool(np.count_nonzero(self.known) > self.node.size / 2)
 
     def add(self, pair: Pair) -> None:
         """One pair more: half its difference, and what its two have in common."""
@@ -195,8 +208,11 @@ class _Moments:
             squares = [np.square(measured(part, self.value, axis)) for part in parts]
             self.sums[axis] = self.sums[axis] + np.stack(squares)
 
-    def whole(self, roundoff: float, limit: float) -> Whole:
-        """Root mean squares, and a unit in the last place: it may be a bias."""
+    def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
+        """Root mean squares, and a unit in the last place: it may be a bias.
+
+        It is zero but for rounding if it is within the reference's own.
+        """
         parts = []
         for axis in self.axes:
             size, _ = measured(self.value, self.value, axis)
@@ -206,7 +222,11 @@ class _Moments:
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)
             parts.append(Part(axis, size, norm, projection))
-        return Whole(self.value, self.known, tuple(parts), limit)
+        total, wide = parts[0], float(np.finfo(self.node.value.dtype).eps) / 2
+        lost = total.size <= limit * wide / roundoff * total.norm
+        there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
+        size = float(np.linalg.norm(there))
+        return Whole(self.value, self.known, tuple(parts), limit, size)
 
 
 def _over(error: Error, radius: Error) -> Error:

@@ -385,26 +385,24 @@ def test_a_row_whose_mask_overflow_decides_says_nothing_and_the_others_do():
 
 def test_the_step_is_the_one_that_cancels_and_not_one_beside_it():
     def lost(x, w):
-        near = (x + 1e6) - 1e6
+        near = (x + 1e7) - 1e7
         return near * w.exp(), (w - 1.0).sin()
 
     numbers = torch.randn(2, 5, generator=torch.manual_seed(0)).unbind()
     found = [r for r in check(lost, None, numbers, quick=True).rows if r.step]
     assert {r.judgement.tensor for r in found} == {"y0", "dw"}
-    assert all("near = (x + 1e6) - 1e6" in r.step for r in found)
+    assert all("near = (x + 1e7) - 1e7" in r.step for r in found)
 
 
 def test_what_no_single_step_hides_has_a_way_round_too():
-    def cast(x, w, b, v, c):
-        h = torch.tanh(linear(x.bfloat16(), w.bfloat16(), b.bfloat16()))
-        y = linear(h, v.bfloat16(), c.bfloat16())
-        return torch.nn.functional.layer_norm(y, (4,)).float()
+    def chaotic(x):
+        h = x.bfloat16()
+        for _ in range(7):
+            h = 3.75 * h * (1 - h)
+        return h.float()
 
-    linear, sizes = torch.nn.functional.linear, ((8, 6), (8,), (4, 8), (4,))
-    torch.manual_seed(0)
-    for _ in range(2):
-        given = torch.randn(3, 6), *(torch.randn(size) / 3 for size in sizes)
-    (silent,) = (r for r in check(cast, None, given, quick=True).rows if r.silent)
+    given = [torch.tensor([0.15, 0.31, 0.44, 0.83])]
+    (silent,) = (r for r in check(chaotic, None, given, quick=True).rows if r.silent)
     assert "in no step by much: float64 tells more" in silent.step
 
 

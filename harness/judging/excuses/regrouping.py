@@ -101,10 +101,12 @@ def cancels(value: Array, size: Array) -> Mask:
     return mixed
 
 
-def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
+def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
     """What each node's value were, had all terms of sums and products the same sign.
 
-    Other functions give their own magnitude, as in the peaks.
+    Other functions give their own magnitude, as in the peaks. So does, where only what
+    is `lost` counts, all of which something is left: more than half of the digits of
+    float64.
     """
     sizes: dict[Node, Array] = {}
     for node in order:
@@ -118,6 +120,10 @@ def magnitudes(order: Iterable[Node]) -> dict[Node, Array]:
             sizes[node] = np.abs(computed(node, *terms))
         else:
             sizes[node] = np.abs(node.value)
+        if lost:
+            size, left = sizes[node], np.abs(node.value)
+            gone = left <= np.finfo(float).eps ** 0.5 * size
+            sizes[node] = np.where(gone, size, left)
     return sizes
 
 

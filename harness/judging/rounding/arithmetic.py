@@ -18,6 +18,7 @@ from gradwatch.harness.judging.rounding.errors import (
     largest,
     smallest,
 )
+from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS
 
 
 def _sum(at: At) -> Error:
@@ -92,10 +93,10 @@ def _power(at: At, logarithm: float) -> Error:
         return error
     # Far below the smallest number it is zero, whatever the argument's error.
     gone = logarithm * at.node.inputs[0].value.astype(np.float64) + reach < at.log_least
-    # All of it is lost: allowed four times, for the spread, which draws a part of it.
-    # In extended precision what is lost may be too small for float64.
+    # All of it is lost: with a margin for the spread, which draws a part of it. In
+    # extended precision what is lost may be too small for float64.
     lost = np.where(at.node.value != 0, np.maximum(at.v, np.finfo(float).tiny), 0.0)
-    return np.where(gone, 4 * lost / at.u, error)
+    return np.where(gone, FEW_DRAWS * lost / at.u, error)
 
 
 def _log(at: At) -> Error:

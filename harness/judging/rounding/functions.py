@@ -17,16 +17,13 @@ import numpy as np
 
 from gradwatch.harness.judging.rounding.errors import At, Error, Table, computed
 
-# Of the wide type's own roundoff, so that a + h is never rounded back to a.
-_VISIBLE = 4.0
-
 
 def _uncertainty(at: At, which: int) -> Any:
-    """How far an input may lie from its value, in the wide type."""
+    """How far an input may lie from its value, in the wide type: at least one place."""
     value, error = at.node.inputs[which].value, at.e[which]
     if value.dtype.kind not in "f":
         return at.u * error
-    least = _VISIBLE * np.finfo(value.dtype).eps * np.abs(value)
+    least = np.finfo(value.dtype).eps * np.abs(value)
     return np.where(error > 0, np.maximum(at.u * error, least), 0.0)
 
 
