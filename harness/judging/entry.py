@@ -216,7 +216,7 @@ def _dtype_of(given: Any) -> str:
     """Name of the dtype of an array, or of a framework's tensor; "" of None."""
     if given is None:
         return ""
-    dtype = given.dtype if hasattr(given, "dtype") else np.asarray(given).dtype
+    dtype = given.dtype if hasattr(given, "dtype") else _array(given).dtype
     return name_of(dtype)
 
 
@@ -227,4 +227,6 @@ def _array(given: Any) -> Array:
         if _dtype_of(given) == "bfloat16":
             given = given.float()
         given = given.numpy()
+    elif hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
+        given = np.from_dlpack(given)
     return np.asarray(given)

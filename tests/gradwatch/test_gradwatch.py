@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import gradwatch
@@ -35,6 +36,23 @@ def test_importing_it_and_judging_load_numpy_alone():
     call = [sys.executable, "-c", CHEAP]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Exported:
+    """An array of a library that has nothing but DLPack."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = (
+            array.__dlpack__,
+            array.__dlpack_device__,
+        )
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(2.0, "agree"), (2.02, "disagree")])
+def test_a_gradient_may_be_any_object_with_dlpack(scale, verdict):
+    x = np.linspace(1.0, 2.0, 5)
+    (dx,) = judge("square", [x], np.ones(5), [Exported(scale * x)])
+    assert dx.verdict == verdict
 
 
 def test_an_unknown_name_is_an_attribute_error():

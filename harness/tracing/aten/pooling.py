@@ -116,7 +116,7 @@ def _adaptive_largest(x: Node, sizes: Sequence[int]) -> tuple[Node, Any]:
     space = x.shape[-len(sizes) :]
     flat = np.zeros((1,) * (2 * len(sizes)), np.intp)
     for axis, (n, out) in enumerate(zip(space, sizes, strict=True)):
-        ranges = [range(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+        ranges = _ranges(n, out)
         longest = max(map(len, ranges))
         table = np.array([[*r, *[-1] * (longest - len(r))] for r in ranges])
         shape = [1] * (2 * len(sizes))
@@ -133,17 +133,17 @@ def _adaptive_largest(x: Node, sizes: Sequence[int]) -> tuple[Node, Any]:
 def _adaptive(x: Node, sizes: Sequence[int]) -> Node:
     """Averages of ranges: a product with a matrix of zeros and ones for each axis."""
     for axis, out in zip(range(-len(sizes), 0), sizes, strict=True):
-        n = x.shape[axis]
-        start = [i * n // out for i in range(out)]
-        stop = [-(-(i + 1) * n // out) for i in range(out)]
-        inside = np.zeros((n, out))
-        for i in range(out):
-            inside[start[i] : stop[i], i] = 1
-        order = list(range(x.ndim))
-        order[axis], order[-1] = order[-1], order[axis]
-        sums = graph.matmul(graph.permute_dims(x, tuple(order)), constant(inside))
-        x = graph.permute_dims(sums / constant(np.subtract(stop, start)), tuple(order))
+        ranges = _ranges(n := x.shape[axis], out)
+        inside = np.array([np.isin(np.arange(n), r) for r in ranges], float)
+        inside = inside.reshape(out, n).T
+        sums = graph.matmul(graph.moveaxis(x, axis, -1), constant(inside))
+        x = graph.moveaxis(sums / constant([len(r) for r in ranges]), -1, axis)
     return x
+
+
+def _ranges(n: int, out: int) -> list[range]:
+    """The places of each average, as PyTorch cuts an axis."""
+    return [range(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
 
 
 ON_FLOATS: dict[str, Rule] = {
