@@ -26,7 +26,7 @@ _MOVES = """
     alias as_strided as_strided_scatter broadcast_in_dim cat clone constant_pad_nd copy
     diagonal diagonal_scatter expand flip gather index index_put index_select lift_fresh
     masked_scatter masked_select _pack_padded_sequence permute put repeat scatter select
-    slice slice_scatter split_with_sizes squeeze take unfold unsqueeze view
+    slice slice_scatter split_with_sizes squeeze take unbind unfold unsqueeze view
 """
 MOVES = frozenset(_MOVES.split())
 _VIEWS = """
@@ -48,7 +48,7 @@ def is_move(name: str) -> bool:
 
 def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
-    if target._schema.name.split("::")[1].removesuffix("_copy") in VIEWS:
+    if target._schema.name.split("::")[1] in VIEWS:
         return _viewed(args[0], target(_unheld(args[0].shape), *args[1:], **kwargs))
     known = target._schema.arguments
     given = {**dict(zip((a.name for a in known), args, strict=False)), **kwargs}
