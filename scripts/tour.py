@@ -14,6 +14,7 @@ from gradwatch.harness.commands import doctor
 from gradwatch.harness.commands.doctor import Finding, examine
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.console.terminal import output
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.verdicts import SIGNS
@@ -29,7 +30,8 @@ DY = np.ones_like(X)
 def exp2_everywhere() -> list[Finding]:
     """Print each backend's gradient when it is there; return what is installed."""
     problem = Problem(load_op("exp2"), {"x": X}, [DY], dtype="float32")
-    tasks = [Task(name, "exp2", name, problem) for name in by_default()]
+    trial = Trial("exp2", "3", "given", problem)
+    tasks = [Task(trial, name) for name in by_default()]
     with Fleet(jobs=2) as fleet:
         for outcome in fleet.run(tasks):
             if outcome.kind != "missing":  # that is said below, with the command

@@ -1,10 +1,12 @@
 """A page of y = x * x that does something more, and the task of running it."""
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.contract import Op, Problem
 
@@ -64,7 +66,12 @@ def page(folder: Path, *, forward: str = "", backward: str = "") -> str:
     return str(path)
 
 
-def task(op: str, backend: str = "numpy_manual", **fields) -> Task:
-    """The page at X with the cotangent DY."""
-    problem = Problem(Op("square", inputs="x"), {"x": X}, [DY])
-    return Task(fields.pop("id", op), op, backend, problem, **fields)
+PROBLEM = Problem(Op("square", inputs="x"), {"x": X}, [DY])
+
+
+def task(op: str, backend: str = "numpy_manual", case: str = "", **fields) -> Task:
+    """The page at X with the cotangent DY; fields of the trial, or of the problem."""
+    layout = fields.pop("layout", "contiguous")
+    device, options = fields.pop("device", "cpu"), fields.pop("options", {})
+    trial = Trial(str(op), case, "", replace(PROBLEM, **fields), layout)
+    return Task(trial, backend, device, options=options)

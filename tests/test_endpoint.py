@@ -10,6 +10,7 @@ import pytest
 
 from gradwatch.harness import endpoint
 from gradwatch.harness.endpoint import answer, serve
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded, encoded
@@ -184,12 +185,11 @@ def two_tasks(tmp_path, monkeypatch):
     page.write_text(f"{imports}{head}\n{FAILING}")
     ops = [catalogue.load_op(name) for name in (str(page), "square")]
     problems = [
-        Problem(op, {"x": np.ones(5)}, [np.ones(5)], dtype="float32", device="cuda")
-        for op in ops
+        Problem(op, {"x": np.ones(5)}, [np.ones(5)], dtype="float32") for op in ops
     ]
     names = [str(page), "square"]
     return [
-        Task(name, name, "torch_custom", problem)
+        Task(Trial(name, "", "", problem), "torch_custom", "cuda")
         for name, problem in zip(names, problems, strict=True)
     ]
 

@@ -121,12 +121,12 @@ def judge(content: bytes, link: Link) -> None:
     entries = known.load()
     settled = {*asked.settled}
     tasks = [
-        Task.of(trial, backend, device)
+        Task(trial, backend, device)
         for trial, device, backend in product(chosen, asked.devices, asked.backends)
         if (trial.name, device) not in settled
         and (not asked.sampled or in_sample(trial, backend))
     ]
-    total = len({(t.trial.name, t.device) for t in tasks if t.trial})
+    total = len({(t.trial.name, t.device) for t in tasks})
     judging = gathered(tasks, fleet, asked.timeout)
     for done, (trial, outcomes) in enumerate(judging, 1):
         with link.at(trial.op, trial.name, asked.timeout):

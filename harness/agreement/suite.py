@@ -163,7 +163,7 @@ def agree(
     agreement = Agreement()
     with nullcontext(fleet) if fleet else Fleet(jobs=2) as workers:
         asked = product(trials, backends, devices)
-        tasks = [Task.of(*one) for one in asked]
+        tasks = [Task(*one) for one in asked]
         for trial, outcomes in gathered(tasks, workers, timeout):
             agreement.add(judge_trial(trial, outcomes, listed))
     agreement.gone = gone(agreement.records, listed)
@@ -181,14 +181,14 @@ def gathered(
     tasks: Sequence[Task], fleet: Fleet, timeout: float = 60.0
 ) -> Iterator[tuple[Trial, list[Outcome]]]:
     """Each trial with its outcomes on one device, as soon as all of them are there."""
-    asked = Counter((task.trial.name, task.device) for task in tasks if task.trial)
+    asked = Counter((task.trial.name, task.device) for task in tasks)
     waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in fleet.run(tasks, timeout=timeout):
-        if trial := outcome.task.trial:
-            place = trial.name, outcome.task.device
-            waiting[place].append(outcome)
-            if len(waiting[place]) == asked[place]:
-                yield trial, waiting.pop(place)
+        trial = outcome.task.trial
+        place = trial.name, outcome.task.device
+        waiting[place].append(outcome)
+        if len(waiting[place]) == asked[place]:
+            yield trial, waiting.pop(place)
 
 
 def judge_trial(

@@ -244,7 +244,7 @@ def _judged(
 ) -> Agreement:
     """The verdicts on all trials, before the clock runs: judging would disturb it."""
     judged, entries = Agreement(), known.load()
-    tasks = [Task.of(trial, name, device) for trial in trials for name in backends]
+    tasks = [Task(trial, name, device) for trial in trials for name in backends]
     with Fleet(jobs=os.cpu_count() or 1) as fleet:
         for one, outcomes in gathered(tasks, fleet):
             with link.at(one.op, one.name, patience):

@@ -203,7 +203,7 @@ def _judge_all(
         for question in asked:
             right = Question.of(question.trial.problem)
             for backend in question.backends:
-                task = Task.of(question.trial, backend, question.device)
+                task = Task(question.trial, backend, question.device)
                 try:
                     figures = _figures(worker(""), task, right, target.complete)
                 except Died as reason:

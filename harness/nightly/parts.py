@@ -107,13 +107,11 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
         story = f"{worst.case}: {worst.story} ({len(several)} tensors)"
         what = f"{worst.tensor} {worst.verdict}"
         problems.append(Problem("agree", *place, what, story))
-    return problems + [
-        Problem("agree", op, backend, f"{tensors} known defect is gone", k.reason)
-        for k in gone(records, known.load())
-        for op, backend, tensors in [
-            map(" or ".join, (k.ops, k.backends, k.tensors)),
-        ]
-    ]
+    for one in gone(records, known.load()):  # each in one place
+        what = f"{' or '.join(one.tensors)} known defect is gone"
+        (op,), (backend,) = one.ops, one.backends
+        problems.append(Problem("agree", op, backend, what, one.reason))
+    return problems
 
 
 def selftest(night: Night) -> Result:

@@ -11,7 +11,7 @@ import itertools
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gradwatch.harness.judging import layouts
@@ -169,20 +169,20 @@ def try_judges(
         else "numpy"
     )
     asked = {
-        task.id: (one, task)
+        (one.name, task.backend): task
         for one in chosen(extent, ops or catalogue.op_names(), seed, orders)
         for task in tasks(one, extent, leader)
     }
-    outcome_of = dict[str, Outcome]()
-    outcomes = sweep([t for _, t in asked.values()], jobs=jobs, timeout=timeout)
+    outcome_of = dict[tuple[str, str], Outcome]()
+    outcomes = sweep([*asked.values()], jobs=jobs, timeout=timeout)
     for done, outcome in enumerate(outcomes, 1):
-        outcome_of[outcome.task.id] = outcome
+        outcome_of[outcome.task.trial.name, outcome.task.backend] = outcome
         progress(done, len(asked))
     score, lost = Score(), defaultdict[str, list[str]](list)
-    for name, (one, task) in asked.items():  # in order, whoever answered first
-        outcome = outcome_of[name]
+    for place, task in asked.items():  # in order, whoever answered first
+        outcome = outcome_of[place]
         if outcome.kind == "result":
-            score.add(one, *read(outcome.reply))
+            score.add(task.trial, *read(outcome.reply))
         else:
             lost[task.backend].append(f"{outcome.kind}: {outcome.message}")
     for backend, whats in lost.items():
@@ -230,8 +230,8 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
                 asked = (problem.dtype, trial.regime)
                 options["diagnosed"] = asked == ("float32", "normal")
         first = next(b for b in own if catalogue.framework_of(b) == framework)
-        task = Task.of(trial, first)  # by name: the framework's autograd
-        yield replace(task, request="examine", options=options)
+        # By name: the framework's autograd.
+        yield Task(trial, first, request="examine", options=options)
 
 
 def _plants(trial: Trial, extent: Extent) -> bool:

@@ -155,7 +155,7 @@ class _Measured(NamedTuple):
 
 def _check(worker: Worker, side: Side, plan: Plan) -> None:
     """Raise WrongGradient if a side must not be timed."""
-    task = Task.of(plan.trial, side.backend, plan.device)
+    task = Task(plan.trial, side.backend, plan.device)
     outcome = Outcome.of(task, worker.ask(task.request, **task.payload()), "")
     judgements = judge_outcome(outcome, Question.of(task.problem))
     why = why_unfit((j.verdict, j.message) for j in judgements)

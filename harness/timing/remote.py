@@ -78,7 +78,7 @@ def prepare_steps(
     all processes that are timed in turn get the same `seed` for these moves.
     """
     backend = next(iter(steps.values()))
-    payload, *others = (Task.of(one, backend, device).payload() for one in sources)
+    payload, *others = (Task(one, backend, device).payload() for one in sources)
     options = {"steps": dict(steps), "others": others, "seed": seed}
     prepared = worker.ask("prepare", **{**payload, "options": options})
     worker.rest()

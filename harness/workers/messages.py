@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gradwatch.harness.workers.arrays import Packed, pack, plain, unpack_all
@@ -18,47 +19,26 @@ LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
 @dataclass(frozen=True)
 class Task:
-    """A problem for a backend. `op` is a name, or the path of a page.
+    """A trial for a backend on a device, "cpu" or "cuda".
 
-    All inputs arrive in `layout` and all cotangents in `cotangent_layout`, names of
-    `gradwatch.harness.workers.arrays.LAYOUTS`. `request` is the name of a handler of
-    `harness.endpoint`, which also gets `options`. `id` and `trial` are for the caller
-    only.
+    `request` is the name of a handler of `harness.endpoint`, which also gets `options`.
     """
 
-    id: str
-    op: str
+    trial: Trial
     backend: str
-    problem: Problem
-    layout: str = "contiguous"
-    cotangent_layout: str = "contiguous"
+    device: str = "cpu"
     request: str = "evaluate"
     options: Mapping[str, Any] = field(default_factory=dict)
-    trial: Trial | None = None
 
-    @classmethod
-    def of(cls, trial: Trial, backend: str, device: str = "cpu") -> Task:
-        """The task of running a trial on a backend and a device."""
-        return cls(
-            f"{trial.name} {backend} {device}",
-            trial.op,
-            backend,
-            replace(trial.problem, device=device),
-            trial.layout,
-            trial.cotangent_layout,
-            options={"stress": trial.stress} if trial.stress else {},
-            trial=trial,
-        )
+    @cached_property
+    def problem(self) -> Problem:
+        """The trial's problem on the device."""
+        return replace(self.trial.problem, device=self.device)
 
     @property
     def framework(self) -> str:
         """The framework whose worker runs it."""
         return framework_of(self.backend)
-
-    @property
-    def device(self) -> str:
-        """The device: "cpu" or "cuda"."""
-        return self.problem.device
 
     def payload(self) -> dict[str, Any]:
         """The request in builtin types.
@@ -76,18 +56,18 @@ class Task:
             tangents = {n: pack(a) for n, a in problem.tangents.items()}
             second = {"order": problem.order, "tangents": tangents}
         return {
-            "op": self.op,
+            "op": self.trial.op,
             "backend": self.backend,
             "inputs": {n: self._packed(n) for n in problem.inputs},
             "cotangents": [
-                None if array is None else pack(array, self.cotangent_layout)
+                None if array is None else pack(array, self.trial.cotangent_layout)
                 for array in problem.cotangents
             ],
             "attributes": plain(dict(problem.attributes)),
             "aliases": dict(problem.aliases),
             "dtype": problem.dtype,
             "device": problem.device,
-            "options": plain(dict(self.options)),
+            "options": plain({"stress": self.trial.stress, **self.options}),
             **second,
         }
 
@@ -95,7 +75,7 @@ class Task:
         """An input in the layout asked for; integers and other constants contiguous."""
         array, op = self.problem.inputs[name], self.problem.op
         constant = array.dtype.kind in "biu" or name in getattr(op, "constants", ())
-        return pack(array, "contiguous" if constant else self.layout)
+        return pack(array, "contiguous" if constant else self.trial.layout)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.judging.question import Question
@@ -27,7 +28,7 @@ Y, DX = np.array([0.0, 0, 1, 0]), np.array([1.5, 1.5, 3, 0])
 
 def judged(dx, *, framework="jax", y=Y, problem=PROBLEM):
     result = Result({"y": y.astype("f4")}, {"dx": dx.astype("f4")}, {}, DTYPES)
-    task = Task("", "relu", f"{framework}_formula", problem)
+    task = Task(Trial("relu", "", "", problem), f"{framework}_formula", problem.device)
     return list(judge_outcome(Outcome(task, "result", result), Question.of(problem)))
 
 

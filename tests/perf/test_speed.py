@@ -47,7 +47,7 @@ def drawn(op: str, size: str) -> Trial:
 @cache
 def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | None]:
     """Why it is not to be timed, or ""; and the worst ratio of error to rounding."""
-    task = Task.of(drawn(op, size), backend, device)
+    task = Task(drawn(op, size), backend, device)
     try:
         reply = {"kind": "result", "seconds": 0.0, **evaluate(task.payload())}
     except (Missing, Unsupported) as reason:

@@ -39,7 +39,7 @@ def tried(ops, regimes, dtypes, cases=None, backend="numpy_manual", **options):
         for trial in trials(op, regimes=regimes, dtypes=dtypes):
             if trial.case in list(op.cases)[:cases]:
                 asked = {**OPTIONS, "edits": EDITS[op.name], **options}
-                task = replace(Task.of(trial, backend), options=asked)
+                task = Task(trial, backend, options=asked)
                 score.add(trial, *read(examine(task.payload())))
     return score
 
@@ -138,7 +138,7 @@ def elsewhere():
         if trial.regime != "sizes" and trial.case != "4x5-3":
             continue
         asked = {**OPTIONS, "edits": EDITS["linear"]}
-        task = replace(Task.of(trial, "numpy_manual"), options=asked)
+        task = Task(trial, "numpy_manual", options=asked)
         score.add(trial, *read(examine(task.payload())))
     return score
 

@@ -313,7 +313,7 @@ def test_a_remote_sample_is_taken_by_the_workers_own_clock():
         payload = {"options": {"steps": {"one": "numpy_manual"}}}
         from gradwatch.harness.workers.messages import Task
 
-        task = Task.of(square(), "numpy_manual")
+        task = Task(square(), "numpy_manual")
         line.ask("prepare", **{**task.payload(), **payload})
         reading = RemoteTimer()(Remote(line, "one", "backward"), 3)
         assert 0 < reading.seconds < 0.1

@@ -51,7 +51,7 @@ def prepared(**options):
     """The reply to the request to prepare an honest page."""
     op = load_op(PAGE)
     one = trial(op, op.sizes[str(ELEMENTS)], REGIMES["normal"], "float32", 0, PAGE)
-    payload = Task.of(one, "torch_custom", "cuda").payload()
+    payload = Task(one, "torch_custom", "cuda").payload()
     options = {"steps": {"one": "torch_custom"}, **options}
     return handlers.prepare({**payload, "options": options})
 

@@ -6,6 +6,7 @@ A test narrows that down by parametrizing `backend` or `dtype` itself.
 import numpy as np
 import pytest
 
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem
@@ -41,7 +42,7 @@ def run(fleet, backend, device, dtype):
             dtype,
             device,
         )
-        (outcome,) = fleet.run([Task(op, op, backend, problem)])
+        (outcome,) = fleet.run([Task(Trial(op, "", "", problem), backend, device)])
         if outcome.kind == "missing":
             pytest.skip(outcome.message)
         assert outcome.kind == "result", outcome.message

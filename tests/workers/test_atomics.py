@@ -39,8 +39,7 @@ def gpu():
 
 def wrong(path, device, **options):
     """The messages of what does not pass."""
-    asked = task(path, "torch_custom", options=options)
-    asked = replace(asked, problem=replace(asked.problem, device=device))
+    asked = task(path, "torch_custom", options=options, device=device)
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     assert outcome.kind == "result", outcome.trace
     right = Question.of(replace(asked.problem, op=load_op(path)))

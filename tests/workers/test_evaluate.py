@@ -1,13 +1,13 @@
 """A run tells what it computed, and what it touched that was not its own."""
 
 import os
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gradwatch.harness.endpoint import answer
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers.arrays import LAYOUTS
 from gradwatch.harness.workers.evaluate import stressed
 from gradwatch.harness.workers.messages import Outcome, Task
@@ -38,8 +38,7 @@ def test_a_clean_page_is_found_clean(tmp_path, backend):
 
 @pytest.mark.parametrize("backend", ["numpy_manual", "numpy_graph"])
 def test_numpy_has_no_bfloat16_and_says_so(tmp_path, backend):
-    asked = task(page(tmp_path), backend)
-    asked = replace(asked, problem=replace(asked.problem, dtype="bfloat16"))
+    asked = task(page(tmp_path), backend, dtype="bfloat16")
     told = answer({"request": "evaluate", **asked.payload()})
     assert (told["kind"], told["message"]) == ("unsupported", "NumPy has no bfloat16")
 
@@ -126,7 +125,7 @@ def test_state_may_be_written_to(tmp_path):
         {"x": X, "total": np.zeros(3)},
         [DY],
     )
-    asked = Task("running", str(path), "numpy_manual", problem)
+    asked = Task(Trial(str(path), "", "", problem), "numpy_manual")
     reply = answer({"request": "evaluate", **asked.payload()})
     outcome = Outcome.of(asked, reply, "1")
     assert not outcome.faults
@@ -170,7 +169,7 @@ def test_the_op_sees_the_layout(tmp_path, layout, backend):
     """In elements: a row of X twice, 6 elements apart when sliced."""
     strides = "x.strides" if backend == "numpy_manual" else "tuple(x.stride())"
     path = page(tmp_path, forward=f"raise ValueError({strides})")
-    asked = replace(task(path, backend, layout=layout), problem=TWO_ROWS)
+    asked = task(path, backend, layout=layout, **TWO_ROWS)
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     if backend == "torch_custom":
         expected = {**STRIDES, "negative": "torch has no negative strides"}[layout]
@@ -189,9 +188,7 @@ STRIDES = {
     "expanded": (0, 1),
     "negative": (-3, -1),
 }
-TWO_ROWS = Problem(
-    Op("square", inputs="x"), {"x": np.stack([X, X])}, [np.stack([DY] * 2)]
-)
+TWO_ROWS = {"inputs": {"x": np.stack([X, X])}, "cotangents": [np.stack([DY] * 2)]}
 
 
 def test_a_layout_that_an_array_cannot_have_is_an_error_of_its_own(tmp_path):
@@ -201,8 +198,7 @@ def test_a_layout_that_an_array_cannot_have_is_an_error_of_its_own(tmp_path):
 
 
 def test_a_device_that_is_not_there_is_missing(tmp_path):
-    asked = task(page(tmp_path))
-    asked = replace(asked, problem=replace(asked.problem, device="cuda"))
+    asked = task(page(tmp_path), device="cuda")
     reply = answer({"request": "evaluate", **asked.payload()})
     assert (reply["kind"], reply["message"]) == (
         "missing",
@@ -211,15 +207,13 @@ def test_a_device_that_is_not_there_is_missing(tmp_path):
 
 
 def test_bfloat16_is_computed_in_and_comes_back_wider(tmp_path):
-    asked = task(page(tmp_path), "torch_custom")
-    arrays = {"x": X.astype("float32")}
-    problem = replace(
-        asked.problem,
+    asked = task(
+        page(tmp_path),
+        "torch_custom",
         dtype="bfloat16",
-        inputs=arrays,
+        inputs={"x": X.astype("float32")},
         cotangents=[DY.astype("float32")],
     )
-    asked = replace(asked, problem=problem)
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     assert outcome.result.dtypes["dx"] == "bfloat16"
     assert outcome.result.gradients["dx"].dtype == "float32"
@@ -262,5 +256,6 @@ def test_inputs_are_frozen_where_a_backward_can_learn_of_it(framework, frozen):
     backend = SimpleNamespace(framework=framework, prepare=prepare)
     two = {"a": np.ones(2), "b": np.ones(2)}
     problem = Problem(Op("mul", inputs="a b"), two, [np.ones(2)])
-    stressed(backend, Task("", "mul", "numpy_manual", problem).payload())
+    asked = Task(Trial("mul", "", "", problem), "numpy_manual")
+    stressed(backend, asked.payload())
     assert {*prepared} - {("a", "b")} == frozen

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from gradwatch.harness.endpoint import DeviceLost
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers import pool
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import STARTS, Fleet, sweep
@@ -81,8 +82,8 @@ def among_others(tmp_path, planted, *, before=3, after=40):
     """The planted page in a queue of clean ones, more than travel at a time."""
     clean = page(folder(tmp_path, "clean"))
     bad = page(folder(tmp_path, "bad"), **planted)
-    others = [task(clean, id=f"clean {i}") for i in range(before + after)]
-    return [*others[:before], task(bad, id="bad"), *others[before:]]
+    others = [task(clean, case=f"clean {i}") for i in range(before + after)]
+    return [*others[:before], task(bad, case="bad"), *others[before:]]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def among_others(tmp_path, planted, *, before=3, after=40):
 )
 def test_a_planted_end_costs_one_verdict(tmp_path, fleet, statement, kind, message):
     tasks = among_others(tmp_path, {"backward": statement})
-    outcomes = {o.task.id: o for o in fleet.run(tasks, timeout=PATIENCE)}
+    outcomes = {o.task.trial.case: o for o in fleet.run(tasks, timeout=PATIENCE)}
     bad = outcomes.pop("bad")
     assert (bad.kind, bad.result) == (kind, None)
     assert bad.message.startswith(message), bad.trace
@@ -222,12 +223,12 @@ def test_workers_live_from_one_run_to_the_next(tmp_path):
 
 
 def test_a_run_given_up_early_leaves_nothing_for_the_next(tmp_path, fleet):
-    clean = [task(page(tmp_path), id=str(i)) for i in range(100)]
+    clean = [task(page(tmp_path), case=str(i)) for i in range(100)]
     first = fleet.run(clean)
     next(first)
     first.close()
-    again = [task(clean[0].op, id="again")]
-    assert [outcome.task.id for outcome in fleet.run(again)] == ["again"]
+    again = [task(clean[0].trial.op, case="again")]
+    assert [outcome.task.trial.case for outcome in fleet.run(again)] == ["again"]
 
 
 def test_a_fleet_does_one_run_at_a_time(tmp_path, fleet):
@@ -254,9 +255,7 @@ def test_a_grandchild_that_holds_the_pipe_does_not_keep_the_sweep(tmp_path, flee
 
 def of(array, path):
     """The task of a page with a larger input and cotangent."""
-    asked = task(path)
-    larger = replace(asked.problem, inputs={"x": array}, cotangents=[array])
-    return replace(asked, problem=larger)
+    return task(path, inputs={"x": array}, cotangents=[array])
 
 
 def test_large_arrays_travel_both_ways(tmp_path, fleet):
@@ -295,8 +294,7 @@ def test_a_slow_consumer_does_not_make_tasks_late(tmp_path, fleet):
 )
 def test_an_array_that_cannot_travel_costs_one_verdict(tmp_path, fleet, array):
     clean = task(page(tmp_path))
-    odd = task(clean.op)
-    odd.problem.inputs["x"] = array
+    odd = task(clean.trial.op, inputs={"x": array})
     kinds = [outcome.kind for outcome in fleet.run([clean, odd, clean])]
     assert sorted(kinds) == ["error", "result", "result"]
 
@@ -347,7 +345,8 @@ def test_a_first_task_that_is_slow_starts_no_second_worker(tmp_path):
 
 def some_of(*backends):
     problem = Problem(load_op("square"), {"x": np.ones(3)}, [np.ones(3)])
-    return [Task("square", "square", b, problem) for b in backends for _ in range(30)]
+    trial = Trial("square", "", "", problem)
+    return [Task(trial, backend) for backend in backends for _ in range(30)]
 
 
 def test_a_worker_killed_while_idle_costs_nothing(tmp_path):
@@ -419,7 +418,9 @@ def test_oneflow_that_aborts_on_a_legal_input_costs_one_verdict():
     backends = ["numpy_manual", "oneflow_autograd"]
     empty, two = np.zeros(0), np.ones(2)
     tasks = [
-        Task(f"{len(a)}", "dot", backend, Problem(DOT, {"a": a, "b": a}, [np.ones(())]))
+        Task(
+            Trial("dot", "", "", Problem(DOT, {"a": a, "b": a}, [np.ones(())])), backend
+        )
         for backend in backends
         for a in (two, empty, two)
     ]
@@ -439,9 +440,9 @@ def test_every_framework_here_answers_in_one_sweep():
     """Two jobs for three frameworks: a worker makes room for the next."""
     frameworks = ["numpy", "torch", "oneflow"]
     missing = [f for f in frameworks if interpreter_of(f).why_missing]
-    tasks = [task("square", f"{f}_formula", id=f) for f in frameworks if f != "numpy"]
-    tasks += [task("square", "numpy_graph", id="numpy")]
-    outcomes = {o.task.id: o for o in sweep(tasks, jobs=2)}
+    tasks = [task("square", f"{f}_formula", case=f) for f in frameworks if f != "numpy"]
+    tasks += [task("square", "numpy_graph", case="numpy")]
+    outcomes = {o.task.trial.case: o for o in sweep(tasks, jobs=2)}
     for framework in frameworks:
         outcome = outcomes[framework]
         if framework not in missing:
