@@ -235,7 +235,8 @@ def judge_trial(
             agreement.records.append(record)
         fresh = {r.tensor for r in records if r.verdict != r.expected_verdict}
         got = {n: a for n, a in tensors.get(backend, {}).items() if n in fresh}
-        sentences = _DIAGNOSES.sentences(asked, got, records, (op, backend))
+        steady = f"{trial.name} {backend}" not in agreement.unrepeatable
+        sentences = _DIAGNOSES.sentences(asked, got, records, (op, backend), steady)
         for record in records:
             record.diagnosis = sentences.get(record.tensor, "")
     return agreement

@@ -362,7 +362,8 @@ class Bench:
         judged = self._chosen(right, arrays, dtypes)
         if self.diagnoses is None or self.trial.edge:
             return judged
-        named = self.diagnoses.told_of(right, arrays, judged, dtype)
+        how = dtype, not self.unrepeatable
+        named = self.diagnoses.told_of(right, arrays, judged, *how)
         return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
 
     def _chosen(

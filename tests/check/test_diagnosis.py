@@ -277,3 +277,18 @@ def test_the_example_of_the_page_is_what_a_check_says(tmp_path):
     )
     (line,) = [x for x in str(report).splitlines() if x.startswith("diagnosis: ")]
     assert line.split() == shown.split()
+
+
+def test_what_changes_from_run_to_run_is_named_as_that():
+    runs = iter(range(1000))
+
+    def backward(dy, x):
+        return dy * (1 + 0.1 * next(runs) * torch.sin(99 * x))
+
+    report = gradwatch.check(
+        lambda x: 1.0 * x,
+        function(lambda x: (1.0 * x, x), backward),
+        inputs=[torch.randn(3, 5)],
+        quick=True,
+    )
+    assert any("changes from run to run" in j.diagnosis for j in report)

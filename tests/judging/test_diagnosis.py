@@ -351,6 +351,54 @@ def test_of_what_is_the_same_at_these_numbers_the_simplest_is_said(
     assert not second.diagnosis
 
 
+RECURRENT = Op(
+    "recurrent", inputs="x w u", cases=[Case("3", x=(4, 3, 5), w=(5, 6), u=(6, 6))]
+)
+
+
+@RECURRENT.implement("formula")
+def recurrent(xp: Any, x: Any, w: Any, u: Any) -> Any:
+    h = xp.tanh(x[0] @ w)
+    for i in range(1, 4):
+        h = xp.tanh(x[i] @ w + h @ u)
+    return h
+
+
+@pytest.mark.parametrize(
+    ("slope", "carry", "words"),
+    [
+        (lambda h: 1 + 0 * h, 1, "1 stands for `1 - tanh(...) * tanh(...)`, in each"),
+        (lambda h: 1 - h * h, 2, "is counted twice, in each of 3 copies"),
+        (lambda h: 1 - h * h, 1, ""),
+    ],
+)
+def test_a_step_that_is_wrong_in_each_pass_of_a_loop_is_one_mistake(
+    slope: Callable[[Any], Any], carry: float, words: str
+) -> None:
+    x, w, u, dh = (RNG.standard_normal(n) for n in ((4, 3, 5), (5, 6), (6, 6), (3, 6)))
+    w, u, dy = w / 3, u / 3, dh
+    hs = [np.tanh(x[0] @ w)]
+    for i in range(1, 4):
+        hs.append(np.tanh(x[i] @ w + hs[-1] @ u))
+    dx, dw, du = np.zeros_like(x), np.zeros_like(w), np.zeros_like(u)
+    for i in reversed(range(4)):
+        p = dh * slope(hs[i])
+        dx[i], dw, du = p @ w.T, dw + x[i].T @ p, du + (hs[i - 1].T @ p if i else 0)
+        dh = carry * (p @ u.T)
+    found = judge(RECURRENT, [x, w, u], dy, [dx, dw, du])
+    assert all(words in j.diagnosis and j.passes == (not words) for j in found)
+
+
+def test_a_momentum_that_stands_in_two_constants_is_one_mistake() -> None:
+    old = RNG.standard_normal(5)
+    op = Op("running", inputs="m old", cases=[Case("5", m=(5,), old=(5,))])
+    op.implement("formula")(lambda xp, m, old: 0.1 * m + 0.9 * old)
+    m, dy, right = RNG.standard_normal((3, 5))
+    right = 0.1 * dy, 0.9 * dy
+    *_, y = judge(op, [m, old], dy, right, outputs=[0.3 * m + 0.7 * old])
+    assert "0.7 stands for 0.9 and 0.3 for 1 - 0.9 in `" in y.diagnosis
+
+
 def large(wrong: Callable[[Any, Any], Any]) -> str:
     """What is said of a softmax that is judged by some of its elements."""
     x, dy = RNG.standard_normal((2, 512, 512)).astype(np.float32)

@@ -25,6 +25,10 @@ from gradwatch.harness.judging.reference import Reference
 __all__ = ("Diagnoses", "explanations")
 REPORT = 10.0  # seconds of the processor in all
 FEW = 8  # elements that are looked at of a large vector
+CHANGES = "it changes from run to run: a second one gave other bits"
+
+
+Judged = tuple[Judgement, ...]
 
 
 class Diagnoses:
@@ -39,6 +43,7 @@ class Diagnoses:
         got: Mapping[str, Array | None],
         verdicts: Iterable[Any],
         key: Any = None,
+        repeatable: bool = True,
     ) -> dict[str, str]:
         """By tensor the likeliest mistake; judgements or records say what is wrong."""
         asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
@@ -51,17 +56,19 @@ class Diagnoses:
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
         said = {name: ones[0].sentence for name, ones in found.items() if ones}
+        if not repeatable:
+            said = {n: s if "elements agree" in s else CHANGES for n, s in said.items()}
         return {name: s.replace("elements agree", seen) for name, s in said.items()}
 
     def told_of(
         self,
         asked: Question,
         got: Mapping[str, Array | None],
-        judged: Sequence[Judgement],
-        key: Any = None,
-    ) -> tuple[Judgement, ...]:
+        judged: Judged,
+        *how: Any,
+    ) -> Judged:
         """The judgements, with the sentences."""
-        said = self.sentences(asked, got, judged, key)
+        said = self.sentences(asked, got, judged, *how)
         return tuple(
             j.changed(diagnosis=said[j.tensor]) if j.tensor in said else j
             for j in judged

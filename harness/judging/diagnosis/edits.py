@@ -7,6 +7,7 @@ believes it, where several rows explain the same numbers: less is better.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -137,79 +138,91 @@ def by(how: Callable[..., Any], *nodes: Node) -> Make:
 
 
 def stand_ins(
-    put: Callable[[Make], Edits],
-    about: tuple[Node, ...],
+    about: tuple[Node, Node],
+    place: int | None,
     digits: int,
     others: Sequence[Node] = (),
     text: str = "",
     rank: float = 0,
 ) -> Iterator[Edit]:
-    """Other forms of a value, and other values, where `put` has them stand.
+    """Other forms of a value, and other values, in place of it.
 
-    `about` is where, and the value; the text says where, and without one the value is
-    named as a term.
+    `about` is a node and the value: itself, or its operand of this place. The text says
+    where, and without one the value is named as a term.
     """
-    value, name = about[-1], "{0}" if text else "{term}"
+    (node, value), name = about, "{0}" if text else "{term}"
     for cost, said, form in forms(value.value, digits):
-        made = put(by(form, value))
+        made = _put(node, place, by(form, value))
         yield Edit(cost + rank, text + said.format(name), about, made)
     copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():
         cost, said = 4 + (other.primitive is not None), f"{text}{{1}} stands for {name}"
-        yield Edit(cost + rank, said, (*about, other), put(by(copied, other)))
+        made = _put(node, place, by(copied, other))
+        yield Edit(cost + rank, said, (*about, other), made)
 
 
-def _there(node: Node, other: Make) -> Edits:
-    return {node: other}
-
-
-def _operand(node: Node, place: int, other: Make) -> Edits:
-    """A node whose operand is another."""
-
+def _put(node: Node, place: int | None, other: Make) -> Edits:
     def make(at: At) -> Array:
         arrays = [other(at) if i == place else at(n) for i, n in enumerate(node.inputs)]
         return graph.computed(node, arrays)
 
-    return {node: make}
+    return {node: other if place is None else make}
 
 
 # Of one node ------------------------------------------------------------------------
 
 
 def local(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Every edit of one node that depends on a cotangent, from cheap to dear."""
-    for node in sweep.ends:
-        yield from _terms(node, sweep, digits, [*sweep.ends], -3)
-    for node in [n for n in sweep.flowing if n not in sweep.ends]:
-        given = [*sweep.cotangents] if node in sweep.cotangents else []
-        others = near(node, sweep)
-        yield from _terms(node, sweep, digits, [*given, *others], -bool(given))
-        for other in others:
-            for cost, how, words in _BY:
-                text = f"{{term}} is {words} by {{0}}"
-                yield Edit(cost, text, (node, other), {node: by(how, node, other)})
-        yield from _sums(node, sweep)
-        yield from _operands(node, sweep, digits)
+    """Every edit of one node that depends on a cotangent; first of what comes out."""
+    for node in (*sweep.ends, *(n for n in sweep.flowing if n not in sweep.ends)):
+        yield from _of(node, sweep, digits)
 
 
-_BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
-
-
-def _terms(
-    node: Node, sweep: Sweep, digits: int, others: Sequence[Node], rank: int
-) -> Iterator[Edit]:
-    """Edits of what flows; of a gradient that comes out, which rank first."""
-    least, zero = (1, "zero everywhere") if node in sweep.ends else (3, "left out")
-    itself = {node: by(np.asarray, node)}
-    yield Edit(least, "{term} is", (node,), itself, plain=True)
+def _of(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    end, given = node in sweep.ends, node in sweep.cotangents
+    least, zero = (1, "zero everywhere") if end else (3, "left out")
+    yield Edit(least, "{term} is", (node,), {node: by(np.asarray, node)}, plain=True)
     for cost, said, form in (
         (1.05, zero, np.zeros_like),
         (1, "counted twice", partial(np.multiply, 2)),
         (1, "given the wrong sign", np.negative),
     ):
         yield Edit(least - cost, f"{{term}} is {said}", (node,), {node: by(form, node)})
-    there = partial(_there, node)
-    yield from stand_ins(there, (node, node), digits, others, "", rank)
+    others = [] if end else near(node, sweep)
+    alike = [*others, *(sweep.ends if end else sweep.cotangents if given else ())]
+    yield from stand_ins((node, node), None, digits, alike, "", -3 * end - given)
+    for other, (cost, how, words) in itertools.product(others, _BY):
+        text = f"{{term}} is {words} by {{0}}"
+        yield Edit(cost, text, (node, other), {node: by(how, node, other)})
+    if not end:
+        yield from _sums(node, sweep)
+    for i, source in enumerate(node.inputs):
+        if source not in sweep.flows:
+            alike = near(source, sweep)
+            alike += near(node, sweep) if source.shape != node.shape else []
+            yield from stand_ins((node, source), i, digits, alike, "in {rule}, ")
+        elif source.shape == node.shape and node.primitive and not end:
+            text = f"{node.primitive.name} is left out after {{term}}"
+            yield Edit(5, text, (source,), {node: by(np.asarray, source)})
+
+
+_BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
+
+
+def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """The same edit at every copy of a step, as in a loop."""
+    alike, made = defaultdict[Any, list[Node]](list), dict[Any, Any]()
+    for y, dy, parts in sweep.record.rules:
+        made |= {n: (y.primitive, i) for i, n in enumerate(parts) if n is not dy}
+    for node in sweep.flowing:
+        alike[node.primitive, node.shape, made.get(node)].append(node)
+    for copies in alike.values():
+        for same in zip(*(_of(n, sweep, digits) for n in copies), strict=False):
+            first, *more = same
+            if more and not first.plain and all(one.text == first.text for one in more):
+                text = f"{first.text}, in each of {len(same)} copies"
+                edits = {n: make for one in same for n, make in one.edits.items()}
+                yield replace(first, rank=first.rank + 1, text=text, edits=edits)
 
 
 def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
@@ -262,20 +275,6 @@ def _users(node: Node, among: Sequence[Node]) -> list[Node]:
     return [n for n in among if any(source is node for source in n.inputs)]
 
 
-def _operands(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Another form of a saved value, or a step that is left out."""
-    for i, source in enumerate(node.inputs):
-        if source not in sweep.flows:
-            alike = near(source, sweep)
-            if source.shape != node.shape:
-                alike += near(node, sweep)
-            put, about = partial(_operand, node, i), (node, source)
-            yield from stand_ins(put, about, digits, alike, "in {rule}, ")
-        elif source.shape == node.shape and node.primitive:
-            text = f"{node.primitive.name} is left out after {{term}}"
-            yield Edit(5, text, (source,), {node: by(np.asarray, source)})
-
-
 def near(source: Node, sweep: Sweep) -> list[Node]:
     """Saved values of a shape, or that could be copied to it.
 
@@ -301,22 +300,33 @@ def near(source: Node, sweep: Sweep) -> list[Node]:
 
 
 def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
-    """Numbers in the formula, and others in their place, or in the forward alone."""
-    for node in sweep.order:
-        leaf = node.primitive is None and node.size == 1 and node.dtype.kind == "f"
-        if leaf and node not in sweep.known and node not in sweep.flows:
-            old = float(node.value.reshape(-1)[0])
-            for alone in (False, True) if node in sweep.forward else (False,):
-                yield old, partial(_constant, node, sweep, alone)
+    """Numbers in the formula, and others in their place, or in the forward alone.
+
+    Equal ones become others together, and what is 1 less them, as momenta are.
+    """
+    leaves = (n for n in sweep.order if n.primitive is None and n.size == 1)
+    given = sweep.known | sweep.flows
+    floats = (n for n in leaves if n.dtype.kind == "f" and n not in given)
+    numbers = {n: float(n.value.reshape(-1)[0]) for n in floats}
+    for node, old in numbers.items():
+        alike = {n: v == old for n, v in numbers.items() if v == old or v + old == 1}
+        user = next(iter(_users(node, sweep.order)), node)
+        for alone in (False, True) if node in sweep.forward else (False,):
+            yield old, partial(_constant, (user, node, user), {node: True}, alone)
+        if len(alike) > 1 and node is next(iter(alike)):
+            yield old, partial(_constant, (user, node, user), alike, False)
 
 
-def _constant(node: Node, sweep: Sweep, alone: bool, new: float) -> Edit:
-    user = next(iter(_users(node, sweep.order)), node)
-    text = f"{new:.9g} stands for {{0}} in {{1}}"
-    rank = 4 + alone + 2.5 * (len(f"{new!r}") > 8)
-    edits: Edits = {node: lambda at: np.full_like(node.value, new)}
-    kept = {node: lambda at: node.value} if alone else {}
-    return Edit(rank, text, (user, node, user), edits, kept)
+def _constant(
+    about: tuple[Node, ...], alike: Mapping[Node, bool], alone: bool, new: float
+) -> Edit:
+    rest = "" if all(alike.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
+    text = f"{new:.9g} stands for {{0}}{rest} in {{1}}"
+    rank = 4 + alone + 0.5 * (len(alike) > 1) + 2.5 * (len(f"{new!r}") > 8)
+    values = {n: new if same else 1 - new for n, same in alike.items()}
+    edits = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}
+    kept: Edits = {n: lambda at: about[1].value for n in alike if alone}
+    return Edit(rank, text, about, edits, kept)
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
@@ -327,11 +337,11 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
         yield Edit(5, said, (leaves[0],), {n: by(form, n) for n in leaves})
     for node in sweep.order:
         text = "" if node in sweep.flows else "in the backward, "
-        there, found = partial(_there, node), [*_otherwise(node, text)]
+        found = [*_otherwise(node, text)]
         named = node.primitive is not None or node in sweep.known or node.size > 1
         if text and named and node.value.dtype.kind in "fb":
             alike = near(node, sweep)[:8] if node.primitive else []
-            found += stand_ins(there, (node, node), digits, alike, text, 1)
+            found += stand_ins((node, node), None, digits, alike, text, 1)
         again = "where the backward computes it again, "
         again = again if node.primitive else "in all that the backward uses, "
         for edit in found:

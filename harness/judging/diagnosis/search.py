@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis.edits import Edit, broad, constants, local
+from gradwatch.harness.judging.diagnosis.edits import (
+    Edit,
+    broad,
+    constants,
+    local,
+    repeated,
+)
 from gradwatch.harness.judging.diagnosis.sweep import (
     Array,
     Make,
@@ -256,8 +262,9 @@ def _likely(case: Case) -> Iterator[Edit]:
         for name in case.open:
             if case.got[name].size * case.digits >= BITS:
                 yield from _solved(case, name, *constant)
-    if case.open:
-        yield from broad(case.sweep, case.digits)
+    for edits in (repeated, broad):
+        if case.open:
+            yield from edits(case.sweep, case.digits)
 
 
 def _local(
@@ -311,7 +318,9 @@ def _factors(
     off = _most(target - new)
     if off <= room and not edit.plain:
         return [(off, [(1.0, "")])]
-    factor, scale = (float(x @ new) / float(new @ new or np.nan) for x in (target, old))
+    along = new / (_most(new) or np.nan)
+    along = along / _most(new) / (along @ along)
+    factor, scale = float(target @ along), float(old @ along)
     off = _most(target - factor * new)
     alike = not edit.plain and _most(old - scale * new) < 1e-9 * _most(old)
     if not off <= room or abs(factor - 1) <= case.roundoff or alike:
