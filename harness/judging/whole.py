@@ -225,8 +225,8 @@ class _Moments:
         total, wide = parts[0], float(np.finfo(self.node.value.dtype).eps) / 2
         lost = total.size <= limit * wide / roundoff * total.norm
         there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
-        size = float(np.linalg.norm(there))
-        return Whole(self.value, self.known, tuple(parts), limit, size)
+        beside = float(np.linalg.norm(there))
+        return Whole(self.value, self.known, tuple(parts), limit, beside)
 
 
 def _over(error: Error, radius: Error) -> Error:
