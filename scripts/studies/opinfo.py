@@ -4,9 +4,9 @@
 
 Each entry that has a float autograd on the CPU is traced, PyTorch's outputs and
 gradients of each sample are judged against the engine's graph, and errors are planted.
-Records go to results/opinfo/<dtype>.json, one an entry, as soon as they are there;
-scripts/studies/opinfo_page.py makes docs/pytorch.md of them. The night judges a share.
-The last line and the exit code say whether a disagreement has no finding.
+Records go to results/opinfo/<dtype>.json, one an entry, as soon as they are there. The
+figures of docs/pytorch.md are what it prints then. The night judges a share. The last
+line and the exit code say whether a disagreement has no finding.
 """
 
 from __future__ import annotations
@@ -453,7 +453,14 @@ def summary(records: list[Record]) -> None:
     every = [(r["name"], j) for r in records for s in r["samples"] for j in s["judged"]]
     print(Counter(j["verdict"] for _, j in every))
     print({k: f"{c} of {n}" for k, (c, n) in caught(records).items()})
+    kinds = Counter(kind for r in records for kind in {n["kind"] for n in r["not"]})
+    print(f"not judged completely, by reason: {dict(kinds)}")
     for r in records:
+        for kind, (_, _, missed) in (
+            p for s in r["samples"] for p in s["planted"].items()
+        ):
+            for each in missed:
+                print("MISSED", r["name"], kind, each)
         for why in {f"{n['kind']}: {n['op']} {n['why'][:90]}" for n in r["not"]}:
             print("NOT", r["name"], why)
     for name, j in every:
