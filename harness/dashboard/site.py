@@ -1,4 +1,4 @@
-"""Writes the whole site: pages of every machine, charting library, asv's own site."""
+"""Writes the whole site: pages of every machine, and the charting library."""
 
 from __future__ import annotations
 

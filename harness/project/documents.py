@@ -277,17 +277,7 @@ def read(
     kind: Kind[Record, Summary],
     troubles: list[Unreadable] | None = None,
 ) -> Document[Record, Summary]:
-    """Return the document in a file; see `parsed`."""
-    return parsed(bytes_of(source), kind, source, troubles)
-
-
-def parsed(
-    content: bytes,
-    kind: Kind[Record, Summary],
-    source: str | Path,
-    troubles: list[Unreadable] | None = None,
-) -> Document[Record, Summary]:
-    """Return the document in the bytes of a file.
+    """Return the document in a file.
 
     With `troubles` some odd records are left out, and one line is added to it.
 
@@ -295,6 +285,7 @@ def parsed(
         Unreadable: It is damaged, of another kind, or of another schema; a record is
             odd; with `troubles`, all are, or `ODD` of them.
     """
+    content = bytes_of(source)
     schema = decoded(content, _Marked, source).schema
     if schema != SCHEMA:
         why = f"schema {schema}, this version reads {SCHEMA}"
