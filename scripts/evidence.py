@@ -27,8 +27,7 @@ from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
-from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
-from gradwatch.harness.selftest.mutants import ANYWHERE, read_mistakes
+from gradwatch.harness.selftest.examine import Alarm, Run
 from gradwatch.harness.selftest.rivals import GRADCHECKS
 from gradwatch.harness.selftest.run import (
     FULL,
@@ -58,7 +57,7 @@ PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--jobs", default=2, help="Workers that run at the same time.")
 def main(parts: tuple[str, ...], jobs: int) -> None:
-    """Make all parts, or those that are named; detection is that by op, too."""
+    """Make all parts, or those that are named."""
     makers: dict[str, Callable[[], dict[str, str]]] = {
         "detection": lambda: detected(jobs),
         "calibration": lambda: {"calibration": calibrated(jobs)},
@@ -74,11 +73,11 @@ def main(parts: tuple[str, ...], jobs: int) -> None:
 
 
 def detected(jobs: int) -> dict[str, str]:
-    """The tables of what is caught, by effect and by op; draws the chart."""
+    """The table of what is caught, by effect; draws the chart."""
     score, seconds = scored("full", tuple(catalogue.op_names()), 0, jobs)
     summary = summarise(score, FULL, seconds=round(seconds, 1))
     chart_detection(summary, PAGE.with_name("detection.svg"))
-    return {"detection": detection(summary), "planted": planted_by_op(score)}
+    return {"detection": detection(summary)}
 
 
 def calibrated(jobs: int) -> str:
@@ -154,21 +153,6 @@ def detection(summary: SelftestSummary) -> str:
         *("What is required of the judge:", "\n".join(required), counts),
     )
     return "\n\n".join(blocks)
-
-
-def planted_by_op(score: Score) -> str:
-    """The five ops of whose planted errors the smallest share is caught."""
-    shares = {}
-    for name in catalogue.op_names():
-        if counted := [run for trial, run in score.counted if trial.op == name]:
-            caught = sum(JUDGE in run.accused_by for run in counted)
-            shares[name] = (caught / len(counted), len(counted))
-    rows = []
-    for name, (share, runs) in sorted(shares.items(), key=lambda item: item[1])[:5]:
-        own = len(read_mistakes()[name])
-        rows.append([name, own + len(ANYWHERE), own, runs, per_cent(share)])
-    head = ["op", "planted errors", "of these its own", "runs that count", "caught, %"]
-    return table(head, rows)
 
 
 def calibration(chosen: Excess, confirmed: Excess) -> str:

@@ -1,15 +1,14 @@
 """How often the judge accuses a right gradient: a random campaign.
 
     python -m scripts.studies.right_gradients SECONDS [--seed N] [--op OP] [--json FILE]
-    python -m scripts.studies.right_gradients --again FILE
 
 All ops in turn, four precisions, PyTorch's three dialects and NumPy's two, random axes
 up to 1,025, every regime of values and more at the ends of the range, and cotangents
 that are random, constant, sparse, and scaled by 1e6 and 1e-6. Beside them the honest
 sums: one by one, from the last term, along the first axis, in blocks. Prints counts by
 verdict and by op; every tensor that is rejected is listed. Exit code 1 if there is one
-that is no known defect. Each problem has a number: with the seed it is all that is
-needed to draw it again, which `--again` does with those that a run rejected.
+that is no known defect. Each problem has a number: with the op and the seed, `tried`
+draws it again.
 
 Left out are sums that NumPy accumulates in float16 over more than 1 / u = 2,048 terms:
 they are wrong, not right (257 * 64 ones sum up to 2,048).
@@ -203,7 +202,6 @@ DEFECTS = (
     Defect("cumsum", ("torch_custom",), "dx", "a sum in 16 bits", accumulated=True),
 )
 HONEST_SUM = "honest sum"  # in the place of a backend
-DRAWN = ("op", "seed", "number")  # with these, a problem is drawn again
 
 
 @dataclass
@@ -351,36 +349,21 @@ def run(seconds: float, seed: int, names: Sequence[str]) -> Campaign:
     return campaign
 
 
-def again(file: Path) -> Campaign:
-    """Judge anew the problems of which a run rejected a tensor."""
-    campaign = Campaign()
-    rejected = json.loads(file.read_text())["rejected"]
-    for op, seed, number in sorted({tuple(map(r.get, DRAWN)) for r in rejected}):
-        tried(campaign, catalogue.load_op(op), seed, number)
-    return campaign
-
-
 @click.command()
 @click.argument("seconds", type=float, default=240.0)
 @click.option("--seed", default=0)
 @click.option("--op", "ops", multiple=True, help="By default all ops in turn.")
-@click.option("--again", "rejected", type=click.Path(path_type=Path, exists=True))
 @click.option("--json", "file", type=click.Path(path_type=Path))
 def main(
     seconds: float,
     seed: int,
     ops: tuple[str, ...],
-    rejected: Path | None,
     file: Path | None,
 ) -> None:
     """Print counts by precision and verdict, and what was rejected."""
     warnings.filterwarnings("ignore")
     with np.errstate(all="ignore"):
-        campaign = (
-            again(rejected)
-            if rejected
-            else run(seconds, seed, ops or catalogue.op_names())
-        )
+        campaign = run(seconds, seed, ops or catalogue.op_names())
     counts = campaign.verdicts
     for dtype in PRECISIONS:
         row = {verdict: n for (d, verdict), n in counts.items() if d == dtype}
