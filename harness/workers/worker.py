@@ -186,7 +186,7 @@ class Worker(Process):
         return answer
 
     def rest(self) -> None:
-        """Count anew the seconds without a request, and what it works in these."""
+        """Count from zero the seconds without a request, and what it works in these."""
         self.rested = self.restless = 0.0
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
