@@ -159,13 +159,15 @@ def script(
     tried = {(trial.dtype, trial.name): trial for trial in trials}
     wrong = (row for row in rows if not row.judgement.passes)
     row = next((row for row in wrong if (row.dtype, row.trial) in tried), None)
-    if row is None:  # it has failed in training alone
+    if row is None:
         return ""
     trial = tried[row.dtype, row.trial]
     with trial.framework.precision(trial.dtype):
-        trial, row = _shrunk(subject, candidate, trial, row)
-        bench = Bench(subject, candidate, trial)
-        return _written(bench, row, source)
+        found = _shrunk(subject, candidate, trial, row)
+        if found is None:  # it is wrong after other steps of a training alone
+            return ""
+        trial, row = found
+        return _written(Bench(subject, candidate, trial), row, source)
 
 
 def _written(bench: Bench, row: Row, source: str) -> str:
@@ -282,10 +284,11 @@ def _array(values: Any) -> str:
 
 def _shrunk(
     subject: Any, candidate: Function | Elsewhere | None, trial: Trial, row: Row
-) -> tuple[Trial, Row]:
+) -> tuple[Trial, Row] | None:
     """A trial with fewer elements and plainer numbers, and what fails there.
 
-    The same tensor has to fail with the same verdict.
+    The same tensor has to fail with the same verdict. None for a step of a training
+    that is right alone.
     """
 
     def failing(attempt: Trial) -> Row | None:
@@ -301,14 +304,18 @@ def _shrunk(
 
     end = time.monotonic() + SECONDS
     best = trial, row
+    if trial.state is not None and failing(trial) is None:
+        return None
     for steps in (_shorter, _plainer):
         best = descend(best, steps, failing, end)
     return best
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:
-    """Shorter inputs."""
+    """Shorter inputs, with cotangents of their own."""
     used = trial.framework
+    if trial.cotangents:
+        yield replace(trial, cotangents=())
     for cut in cuts(t.shape for t in used.tensors(trial.args)):
 
         def short(tensor: Any, cut: Cut = cut) -> Any:

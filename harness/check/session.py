@@ -89,6 +89,7 @@ class Session:
         require_instance(self.candidate)
         self.subject = subject_of(self.reference, ours)
         self.budget = Budget(self.choice.budget, self.subject.cost)
+        self.steps = list[Trial]()  # those of a training that were judged
         if theirs and self.used is not framework("jax"):
             from gradwatch.harness.check.frameworks.bridge import in_torch
 
@@ -151,7 +152,8 @@ class Session:
             refusals_fail=self.choice.strict,
         )
         shown = report.failures or report.edges
-        return replace(report, script=lambda: self._script(trials, shown))
+        every = [*trials, *self.steps]
+        return replace(report, script=lambda: self._script(every, shown))
 
     def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
         """Every judgement on the trials that fit into the budget.
@@ -219,7 +221,7 @@ class Session:
             used = _raising(Training(copy.deepcopy(in_process(self.subject, apart))))
         for dtype in dict.fromkeys(trial.dtype for trial in trials):
             of_one = [trial for trial in trials if trial.dtype == dtype]
-            asked = self.choice.train, self.seed, self.compute, self.notes
+            asked = self.choice.train, self.seed, self.compute, self.notes, self.steps
             yield from trained(self.subject, used, of_one, *asked)
 
     def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:

@@ -65,13 +65,15 @@ def trained(
     seed: int,
     compute: str | None,
     notes: list[str],
+    judged: list[Trial],
 ) -> Iterator[Row]:
     """The judgements of a training; after a stage with a wrong one there are no more.
 
-    `trials` are the caller's own, in one precision; `notes` gets a line.
+    `trials` are the caller's own, in one precision; `notes` gets a line, and `judged`
+    the steps as trials.
     """
     rng = np.random.default_rng([seed, 7])
-    end, ran, judged = time.process_time() + SECONDS, 0, 0
+    end, ran, before = time.process_time() + SECONDS, 0, len(judged)
     plain = subject.bound(trials[0])
     # Strata: each choice falls to each part of its range once, in an order of its own.
     strata = {
@@ -81,14 +83,15 @@ def trained(
     for i in range(-1, STAGES + 1):
         trial = trials[max(i, 0) % len(trials)]
         shares = {name: float(strata[name][i % STAGES]) for name in CHOICES}
-        stage = Stage(subject, plain, trial, rng, shares, i, compute)
+        stage = Stage(subject, plain, trial, rng, shares, i, compute, judged)
         rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES + 2), end))
         yield from rows
-        ran, judged = ran + stage.ran, judged + stage.judged
+        ran += stage.ran
         blamed = (row for row in rows if not (row.refused or row.edge))
         if any(not row.judgement.passes for row in blamed) or time.process_time() > end:
             break
-    notes.append(f"trained for {ran} steps beside the reference; {judged} are judged")
+    count = len(judged) - before
+    notes.append(f"trained for {ran} steps beside the reference; {count} are judged")
 
 
 @dataclass
@@ -102,8 +105,8 @@ class Stage:
     shares: Mapping[str, float]
     number: int
     compute: str | None
+    judged: list[Trial]
     ran: int = 0
-    judged: int = 0
 
     def __post_init__(self) -> None:
         self.is_first = self.number < 0
@@ -144,7 +147,6 @@ class Stage:
                 at = replace(self.trial, name=self._name(self.ran + 1), as_given=own)
                 yield at.row(raised, "", None)
         for step in {step.number: step for step in kept.values()}.values():
-            self.judged += 1
             rows = self._judged(step)
             wrong = {row.judgement.tensor for row in rows if not row.judgement.passes}
             # Whose outputs are others in the other mode has not got that mode.
@@ -330,6 +332,7 @@ class Stage:
             for i, (before, after) in enumerate(changed)
             if not same(before, after)
         ]
+        self.judged.append(trial)
         recorded = Elsewhere()
         recorded.observe = lambda *asked: seen
         asked = self.subject, recorded, trial, self.compute

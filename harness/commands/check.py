@@ -224,6 +224,6 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
     if repro and answered["script"]:
         documents.replace_file(Path(repro), answered["script"])
     elif repro:
-        why = "nothing fails" if answered["passes"] else "it fails in a training"
+        why = "nothing fails" if answered["passes"] else "no call of it fails alone"
         click.echo(f"gradwatch: {why}, so no script is written", err=True)
     return 0 if answered["passes"] else 1

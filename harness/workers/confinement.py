@@ -53,7 +53,8 @@ def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> N
     parent = os.getppid()
     missing = [] if _apart() else ["a network of its own"]
     python = sys.prefix, sys.base_prefix, *filter(None, sys.path)
-    if not _landlocked([*READ, *python, *read], [home, *WRITTEN]):
+    allowed = {_READS: (*READ, *python, *read), _READS | _WRITES: (home, *WRITTEN)}
+    if not restrict(_rules(allowed, _TCP, _SIGNALS)):
         missing.append("files of its own (Landlock)")
     die_with_parent(parent)
     adopt_orphans()  # so that they end with it
@@ -90,7 +91,7 @@ def _apart() -> bool:
 
 @cache
 def writing_rules() -> int:
-    """Return Landlock's rules for `keep_from_writing`, a descriptor; -1 without them.
+    """Return Landlock's rules for `restrict`, a descriptor; -1 without them.
 
     Only what may be written can be listed: all that lies beside these folders, beside
     those that they are in, and temporary files.
@@ -108,21 +109,8 @@ def writing_rules() -> int:
     return _rules({_WRITES: [path for path in beside if path not in kept | above]})
 
 
-def keep_from_writing(rules: int) -> None:
-    """Keep this process, of one thread, from writing to our code, cache and results."""
-    if rules >= 0:
-        _restrict(rules)
-
-
-def _landlocked(read: Iterable[str], written: Iterable[str]) -> bool:
-    """Restrict this process by Landlock; whether that was possible."""
-    allowed = {_READS: map(Path, read), _READS | _WRITES: map(Path, written)}
-    rules = _rules(allowed, _TCP, _SIGNALS)
-    return rules >= 0 and _restrict(rules)
-
-
 def _rules(
-    allowed: Mapping[int, Iterable[Path]], network: int = 0, scope: int = 0
+    allowed: Mapping[int, Iterable[Path | str]], network: int = 0, scope: int = 0
 ) -> int:
     """Make rules of what is allowed below some paths; -1 without Landlock."""
     version = _landlock()
@@ -149,20 +137,25 @@ def _landlock() -> int:
     return _call("syscall", _CREATE, None, 0, 1)
 
 
-def _restrict(rules: int) -> bool:
+def restrict(rules: int) -> bool:
+    """Restrict this process, of one thread, by rules; return whether there are any."""
     no_new_privileges = 38
+    if rules < 0:
+        return False
     _call("prctl", no_new_privileges, 1, 0, 0, 0)
     return _call("syscall", _RESTRICT, rules, 0) == 0
 
 
-def _allow(rules: int, path: Path, access: int) -> None:
+def _allow(rules: int, path: Path | str, access: int) -> None:
     """Add a path that is there; of a file, what files have."""
     try:
         opened = os.open(path, os.O_PATH)
     except OSError:
         return
     of_files = 0b111 | _TRUNCATE
-    rule = struct.pack("=Qi", access if path.is_dir() else access & of_files, opened)
+    rule = struct.pack(
+        "=Qi", access if os.path.isdir(path) else access & of_files, opened
+    )
     below = 1
     _call("syscall", _ADD, rules, below, rule, 0)
     os.close(opened)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -81,8 +80,7 @@ class Worker(Process):
         self.framework, self._interpreter = interpreter.framework, interpreter
         self.ended = self._answered = False
         self._waiting, self._called = waiting, time.monotonic()
-        self._rest_since: tuple[float, float] | None = None
-        self.rest()
+        self._work = self._idle = self._at_rest = 0.0
         self._open = contextlib.ExitStack()
         variables = {
             **MALLOC_ENVIRONMENT,
@@ -137,9 +135,9 @@ class Worker(Process):
 
     def cpu_seconds(self) -> float:
         """What the kernel accounts to all threads of the worker; 0 where unknown."""
-        if sys.platform != "linux":
-            return 0.0
-        return time.clock_gettime(~self.process.pid << 3 | _ALL_THREADS)
+        with contextlib.suppress(AttributeError, OSError):  # no Linux; it has ended
+            return time.clock_gettime(~self.process.pid << 3 | _ALL_THREADS)
+        return 0.0
 
     def waited_seconds(self) -> float:
         """How long threads of the worker and of this process have waited for a core.
@@ -174,20 +172,19 @@ class Worker(Process):
             Absent: Its framework is missing.
         """
         self.facts  # noqa: B018  # its first answer, which is to none of these
-        with contextlib.suppress(OSError):  # it has ended
-            if self._rest_since:
-                began, work = self._rest_since
-                self.rested += time.monotonic() - began
-                self.restless += self.cpu_seconds() - work
+        self._idle += self.cpu_seconds() - self._at_rest
         self.send(request, payload)
         answer = self.answer(PATIENCE + payload.get("budget", 0.0))
-        with contextlib.suppress(OSError):
-            self._rest_since = time.monotonic(), self.cpu_seconds()
+        self._at_rest = self.cpu_seconds()
         return answer
 
     def rest(self) -> None:
-        """Count from zero the seconds without a request, and what it works in these."""
-        self.rested = self.restless = 0.0
+        """Count its work from here."""
+        self._work, self._idle = self.cpu_seconds(), 0.0
+
+    def unrest(self) -> float:
+        """The share of its work since then that it did while it was not asked."""
+        return self._idle / max(self.cpu_seconds() - self._work, 1e-9)
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, `answer` says so."""

@@ -1,7 +1,11 @@
 """`check --train N`: what is right in a check alone shows in a training."""
 
+import runpy
+import sys
+
 import pytest
 
+from gradwatch.harness.check import script as scripting
 from gradwatch.harness.check.choice import Choice
 from gradwatch.harness.check.session import Session
 
@@ -147,6 +151,32 @@ def test_what_is_wrong_only_in_a_training_fails(cheat):
 def test_what_is_wrong_in_a_training_is_diagnosed():
     report = trained(Model(), Cheat(CHEATS["step 50 is over"]))
     assert all("elements agree" in row.judgement.diagnosis for row in report.failures)
+
+
+class Large(Cheat):
+    def __init__(self):
+        super().__init__(CHEATS["the batch is over 16"])
+
+
+class Late(Cheat):
+    def __init__(self):
+        super().__init__(CHEATS["step 50 is over"])
+
+
+def test_a_step_that_is_wrong_alone_has_a_script(tmp_path, capsys, monkeypatch):
+    """What is wrong after other steps has none."""
+    monkeypatch.setattr(scripting, "SECONDS", 0.5)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    script = tmp_path / "repro.py"
+    script.write_text(trained(Model(), Large()).repro())
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script))
+    assert ended.value.code == 1
+    assert "dlinear.weight: element" in capsys.readouterr().out
+    candidate = Late()
+    report = trained(Model(), candidate)
+    candidate.calls = -1000
+    assert (report.passes, report.repro()) == (False, "")
 
 
 class Sigmoid(torch.autograd.Function):

@@ -43,10 +43,9 @@ class Played:
     cpu_seconds = staticmethod(time.process_time)
     waited_seconds = Worker.waited_seconds
     ended = False
-    rest = Worker.rest
+    rest, unrest = int, float  # it is asked by itself
 
     def __init__(self, *_: object, **__: object) -> None:
-        self.rest()
         self.process = SimpleNamespace(pid=os.getpid())
         asked = {"framework": "torch", "handlers": ["prepare"]}
         self.facts = endpoint.answer({"request": "probe", **asked})

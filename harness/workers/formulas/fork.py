@@ -14,7 +14,7 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import TypeVar
 
-from gradwatch.harness.workers.confinement import keep_from_writing, writing_rules
+from gradwatch.harness.workers.confinement import restrict, writing_rules
 from gradwatch.harness.workers.lifetime import die_with_parent
 
 #: The exit status of a process in which a page has replaced something: the next page
@@ -82,7 +82,7 @@ class Fork:
             return ours
         try:
             die_with_parent(parent)
-            keep_from_writing(rules)
+            restrict(rules)
             ours.close()
             self._forget()
             faulthandler.unregister(signal.SIGUSR1)  # this may be set for another fork

@@ -67,7 +67,7 @@ class PlayedWorker:
         self.place, self.results, self.against = Place(judge.sources), results, against
         self.takes, self.shown, self.wrong = list(takes), shown, wrong
         self.seen = seen
-        self.rested, self.restless = 1.0, restless
+        self.unrest = lambda: restless
         self.passed, self.worked, self.asked = 0.0, 0.0, 0
 
     waited_seconds = staticmethod(float)
@@ -133,7 +133,7 @@ LIES = {
     "slow": ({"takes": [SLOW] * LOOKS}, "310 us by the clock here on unseen numbers"),
     "cores": ({"takes": [TWO_CORES] * LOOKS}, "and 160 us of all cores"),
     "device": ({"shown": 0.1}, "its timer shows 10% of what a forward takes"),
-    "unrest": ({"restless": 0.04}, "a process of torch works while others are timed"),
+    "unrest": ({"restless": 0.2}, "a process of torch works while others are timed"),
     "callers": ({"seen": ["looks at its callers"]}, "looks at its callers"),
     "numbers": ({"wrong": 0.01}, "a timed forward is wrong: disagree: y["),
 }
