@@ -21,8 +21,14 @@ from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.records import TimeRecord
 from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.compare import Plan, Side, compare_sides
+from gradwatch.harness.timing.evidence.proof import RESTLESS
 from gradwatch.harness.timing.intervals import Estimate
-from gradwatch.harness.timing.remote import Remote, RemoteTimer, workers
+from gradwatch.harness.timing.remote import (
+    Remote,
+    RemoteTimer,
+    prepare_steps,
+    workers,
+)
 from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import worker
@@ -238,8 +244,6 @@ def test_a_worker_that_dies_while_timed_is_an_error_that_says_how(tmp_path):
 RIVALS = {
     "throws": "CALLS.append(0)\n        if len(CALLS) > 9: raise OSError('enough')",
     "loops": "CALLS.append(0)\n        while len(CALLS) > 9: pass",
-    "works between its calls": "CALLS or CALLS.append(threading.Thread(target=sort,"
-    " daemon=True).start())",
 }
 SORTS = """
 import threading
@@ -253,7 +257,23 @@ def sort():
         np.sort(numbers)
 
 
-@op.implement("custom")"""
+@op.implement("manual")
+def manual(x):
+    CALLS or CALLS.append(threading.Thread(target=sort, daemon=True).start())"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux accounts it")
+def test_what_a_worker_does_while_it_is_not_asked_is_counted(tmp_path):
+    page = plant(tmp_path, '@op.implement("manual")\ndef manual(x):', SORTS.strip("\n"))
+    op = load_op(page)
+    one = trial(op, op.sizes["8"], REGIMES["normal"], "float32", source=page)
+    with contextlib.closing(Worker(interpreter_of("numpy"))) as line:
+        prepare_steps(line, [one], {"a": "numpy_manual"}, "cpu", seed=0)
+        before = line.cpu_seconds()
+        while line.cpu_seconds() < before + 0.05:
+            time.sleep(0.01)
+        line.ask("release")
+        assert line.unrest() > RESTLESS
 
 
 @pytest.mark.slow
@@ -264,7 +284,13 @@ def test_who_is_timed_beside_a_page_that_disturbs_has_no_figure(
     """Its rivals are the page's other dialect in that process, and one in another."""
     usable("torch")
     monkeypatch.setattr(worker, "PATIENCE", 5.0)
-    page = Path(plant(tmp_path, '@op.implement("custom")', SORTS.strip("\n")))
+    page = Path(
+        plant(
+            tmp_path,
+            '@op.implement("custom")',
+            'CALLS = []\n\n\n@op.implement("custom")',
+        )
+    )
     page.write_text(
         page.read_text().replace(
             "        ctx.save_for_backward(x)\n",
