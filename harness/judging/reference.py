@@ -301,8 +301,8 @@ class Reference:
         order, table = self._orders[convention], None
         if careless:
             found = self._peaks(convention, arithmetic.step)
-            lost = recovered(order, self.graphs[convention].values())
-            table = with_recovered(losses(PRECISIONS[careless]), lost)
+            table = losses(PRECISIONS[careless])
+            table = with_recovered(table, recovered(order))
             table = reordered(table, found)
             table = in_full(table) if full else table
         return running_errors(order, arithmetic, self.limit, table)

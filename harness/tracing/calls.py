@@ -81,7 +81,12 @@ class Call:
         if not isinstance(self.function, torch.nn.Module):
             return contextlib.nullcontext()
         own = tensors[len(tensors) - len(self.state) :]
-        return held(self.function, dict(zip(self.state, own, strict=True)))
+        state, has = dict(zip(self.state, own, strict=True)), dict[str, Tensor]()
+        has |= dict(self.function.named_parameters())
+        has |= dict(self.function.named_buffers())
+        if state and all(has[name] is tensor for name, tensor in state.items()):
+            return contextlib.nullcontext()  # from around this call
+        return held(self.function, state)
 
 
 def set_draws(states: Mapping[torch.Generator | None, Tensor]) -> None:

@@ -52,6 +52,7 @@ PACKAGES = """
     rotary-embedding-torch x-transformers hyper-connections local-attention vit-pytorch
     perceiver-pytorch memory-efficient-attention-pytorch torch_geometric geoopt einops
     pytorch-metric-learning monai segmentation-models-pytorch liger-kernel triton
+    revtorch memcnn performer-pytorch
     fla-core flash-linear-attention tokenizers huggingface-hub hf-xet safetensors regex
     loguru tqdm pyyaml requests packaging filelock psutil httpx2 httpcore2 h11 anyio
     idna certifi truststore sniffio charset-normalizer urllib3 pyparsing jinja2 aiohttp

@@ -142,6 +142,65 @@ def test_a_wrong_gradient_of_a_checkpointed_module_is_seen():
     assert check(Plain(), WrongCheckpointed(), [X]).failures
 
 
+class Once(torch.autograd.Function):
+    """Asks the module what its forward has left there, and forgets what it kept."""
+
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module, ctx.x = module, x.detach()
+        module.sign = torch.ones(1)
+        with torch.no_grad():
+            return module.inner(x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x = ctx.x.requires_grad_()
+        del ctx.x
+        with torch.enable_grad():
+            y = ctx.module.inner(x)
+        torch.autograd.backward(y, dy * ctx.module.sign * ctx.module.factor)
+        return x.grad, None
+
+
+class OnceModule(Plain):
+    factor = 1.0
+    sign = None
+
+    def forward(self, x):
+        return Once.apply(x, self)
+
+
+def test_what_a_forward_leaves_in_its_module_is_there_in_the_backward():
+    module = OnceModule()
+    assert check(Plain(), module, [X.clone().requires_grad_()]).passes
+    assert module.sign is None
+    module.factor = 1.001
+    found = check(Plain(), module, [X.clone().requires_grad_()], quick=True)
+    wrong = {j.tensor for j in found if not j.passes}
+    assert {"dx", "dfirst.weight", "dsecond.weight"} <= wrong
+
+
+def test_inputs_that_a_forward_frees_are_judged():
+    """The backward has them again, as a block has that recovers its inputs."""
+
+    class Freed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x, ctx.kept = x, x.detach().clone()
+            y = x.sin()
+            x.untyped_storage().resize_(0)
+            return y
+
+        @staticmethod
+        def backward(ctx, dy):
+            ctx.x.untyped_storage().resize_(ctx.kept.untyped_storage().nbytes())
+            ctx.x.detach().copy_(ctx.kept)
+            return dy * ctx.kept.cos()
+
+    found = check(Freed.apply, None, [X], quick=True)
+    assert found.passes, str(found)
+
+
 def test_an_adjoint_solver_is_judged_by_the_steps_that_it_takes():
     found = check(Euler(), Solved(), [X])
     assert found.passes, str(found)

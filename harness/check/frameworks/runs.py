@@ -7,7 +7,7 @@ holds its text (`gradwatch.harness.check.script`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
     a, b = a.detach(), b.detach()
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if a.numel() and not all(t.untyped_storage().nbytes() for t in (a, b)):
+        return False  # who recovers its inputs may free them
     return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
 
 
@@ -61,16 +63,21 @@ class Graph:
     ) -> None:
         self.function, self.tensors, self.wanted = function, tensors, wanted
         self.leaves = self.given = self._leaves()
+        self.left: dict[Any, dict[str, Any]] = {}
         try:
-            self.outputs = tuple(function(*self.given))
+            self.outputs = self._called()
         except RuntimeError as error:
             if "leaf Variable" not in str(error):
                 raise
             # PyTorch lets nobody write to a leaf, but to what a layer before it made.
             self.leaves = self._leaves()
             self.given = [leaf.clone() if w else leaf for leaf, w in self._pairs()]
-            self.outputs = tuple(function(*self.given))
+            self.outputs = self._called()
         self.first_outputs = [y.detach().clone() for y in self.outputs]
+
+    def _called(self) -> tuple[Tensor, ...]:
+        with self.held():
+            return tuple(self.function(*self.given))
 
     def _leaves(self) -> list[Tensor]:
         pairs = zip(self.tensors, self.wanted, strict=True)
@@ -104,10 +111,20 @@ class Graph:
         gradients = iter(found)
         return [next(gradients, None) if wanted else None for wanted in self.wanted]
 
-    def held(self) -> AbstractContextManager[None]:
-        """While a module has these leaves."""
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While a module has these leaves, and what the pass before left in it."""
         holding = getattr(self.function, "holding", None)
-        return holding(self.given) if holding else nullcontext()
+        if holding is None:
+            yield
+            return
+        module = self.function.function  # type: ignore[attr-defined]  # a bound call
+        parts = list(getattr(module, "modules", list)())
+        with holding(self.given):
+            for part, left in self.left.items():
+                vars(part).update(left)
+            yield
+            self.left = {part: dict(vars(part)) for part in parts}
 
     def swept(
         self, outputs: Sequence[Tensor], dys: Sequence[Tensor], again: bool = False
@@ -130,36 +147,42 @@ class Graph:
                     allow_unused=True,
                 )
             except RuntimeError as error:
-                if "incompatible with .grad()" not in str(error):
+                if "compatible with .grad()" not in str(error):
                     raise
-                return _as_in_training(outputs, sources, dys)
+                return self._as_in_training(outputs, dys)
             missed = [s for s, g in zip(sources, found, strict=True) if g is None]
             if not any(hasattr(source, "_is_param") for source in missed):
                 return found
-            pairs = zip(found, _as_in_training(outputs, sources, dys), strict=True)
+            pairs = zip(found, self._as_in_training(outputs, dys), strict=True)
             return [mine if mine is not None else theirs for mine, theirs in pairs]
+
+    def _as_in_training(
+        self, outputs: Sequence[Tensor], dys: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """What `.backward()` leaves in `.grad`; nothing is left there afterwards.
+
+        Of a graph of its own: there are such as can be swept once alone.
+        """
+        fresh, asked = Graph(self.function, self.tensors, self.wanted), set(outputs)
+        pairs = zip(self.outputs, fresh.outputs, strict=True)
+        outputs = [y for before, y in pairs if before in asked]
+        behind = [getattr(node, "variable", None) for node in nodes_behind(outputs)]
+        leaves = [*fresh.sources, *(leaf for leaf in behind if leaf is not None)]
+        before = [leaf.grad for leaf in leaves]
+        try:
+            for leaf in leaves:
+                leaf.grad = None
+            with fresh.held():
+                torch.autograd.backward(outputs, dys)
+            return [source.grad for source in fresh.sources]
+        finally:
+            for leaf, grad in zip(leaves, before, strict=True):
+                leaf.grad = grad
 
     def changed_leaves(self) -> list[int]:
         """Which tensors the function wrote to."""
         pairs = enumerate(zip(self.given, self.tensors, strict=True))
         return [i for i, (now, before) in pairs if not same(now, before)]
-
-
-def _as_in_training(
-    outputs: Sequence[Tensor], sources: Sequence[Tensor], dys: Sequence[Tensor]
-) -> list[Tensor | None]:
-    """What `.backward()` leaves in `.grad`; nothing is left there afterwards."""
-    behind = [getattr(node, "variable", None) for node in nodes_behind(outputs)]
-    leaves = [*sources, *(leaf for leaf in behind if leaf is not None)]
-    before = [leaf.grad for leaf in leaves]
-    try:
-        for leaf in leaves:
-            leaf.grad = None
-        torch.autograd.backward(outputs, dys, retain_graph=True)
-        return [source.grad for source in sources]
-    finally:
-        for leaf, grad in zip(leaves, before, strict=True):
-            leaf.grad = grad
 
 
 def copies(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -227,41 +227,58 @@ def losses(sums: Precision) -> Table:
     return own | {n: functools.partial(rule, sums) for n, rule in summed.items()}
 
 
-def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Error]:
-    """What inputs lose that are recovered from sums, in roundoffs: two of each sum.
+def recovered(order: Sequence[Node]) -> dict[Node, Error]:
+    """What is lost where a term is recovered from a sum, in E: a rounding of the sum.
 
     Of y = x1 + f(x2), z = x2 + g(y) a reversible block keeps y and z alone, and finds
     x2 as z - g(y), then x1 (Gomez and others, The Reversible Residual Network, 2017,
-    section 3.2). So can be had what is added to something that is known without it.
+    section 3.2). So can be had inputs and sums that the other term does not need, but
+    by way of sums, and each has what the sum itself has lost. The limit has room for
+    what g loses, too, whose input is not the same to the last bit.
     """
-    known, waiting = dict[Node, Error](), [*outputs]
-    while waiting:
-        node = waiting.pop()
-        known[node] = np.zeros(node.shape)
-        waiting += node.inputs if operation(node) in ("gather", "reshape") else ()
+    lost = dict[Node, Error]()
+    sums = {
+        node
+        for node in order
+        if operation(node) in _SUMS and node.inputs[0].shape == node.inputs[1].shape
+    }
     for total in reversed(order):
-        if total not in known or operation(total) not in _SUMS:
-            continue
-        for part, other in (total.inputs, total.inputs[::-1]):
-            if operation(unmoved(part)) not in ("", *_SUMS) or part in known:
+        for part, other in zip(total.inputs, total.inputs[::-1], strict=True):
+            if total not in sums or part in lost or _needs(other, part, sums):
                 continue
-            if part.shape == total.shape and not _needs(other, part, known):
-                lost = 2 * np.abs(total.value).astype(np.float64)
-                known[part] = known[total] + lost
-    return {node: lost for node, lost in known.items() if lost.any()}
+            if operation(unmoved(part)) in ("", *_SUMS):
+                size = np.abs(total.value).astype(np.float64)
+                _note(part, size + lost.get(total, 0.0), lost)
+    return lost
 
 
-def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
-    """Whether a node is computed from another one, not from what is known alone."""
+def _needs(node: Node, part: Node, sums: Collection[Node]) -> bool:
+    """Whether a node is computed from another one, and not by way of sums."""
     waiting, seen = [node], set[Node]()
     while waiting:
         node = waiting.pop()
         if node is part:
             return True
-        if node not in seen and node not in known:
+        if node not in seen and node not in sums:
             waiting += node.inputs
         seen.add(node)
     return False
+
+
+def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
+    """Note what a node has lost, and so have those that it only moves."""
+    lost[node] = error
+    if not node.primitive or ERROR[operation(node)] is not copied:
+        return
+    ends = np.cumsum([1, *(source.size for source in node.inputs)])
+    places = [
+        np.arange(end - source.size, end).reshape(source.shape)
+        for source, end in zip(node.inputs, ends[1:], strict=True)
+    ]
+    flat = np.zeros(ends[-1])
+    np.maximum.at(flat, computed(node, *places).astype(np.intp), error)
+    for source, place in zip(node.inputs, places, strict=True):
+        _note(source, flat[place], lost)
 
 
 def with_recovered(table: Table, lost: Mapping[Node, Error]) -> Table:
@@ -285,7 +302,7 @@ def with_recovered(table: Table, lost: Mapping[Node, Error]) -> Table:
             a, b = map(of, at.node.inputs)
             more = 0.0 if a is None else times(a, at.b)
             more = more + (0.0 if b is None else times(at.a, b))
-            return np.asarray(own(at) + more * at.roundoff / at.u)
+            return np.asarray(own(at) + more)
 
         return error
 
