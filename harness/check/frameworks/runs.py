@@ -7,7 +7,7 @@ holds its text (`gradwatch.harness.check.script`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -114,12 +114,9 @@ class Graph:
     @contextmanager
     def held(self) -> Iterator[None]:
         """While a module has these leaves, and what the pass before left in it."""
-        holding = getattr(self.function, "holding", None)
-        if holding is None:
-            yield
-            return
-        module = self.function.function  # type: ignore[attr-defined]  # a bound call
-        parts = list(getattr(module, "modules", list)())
+        holding = getattr(self.function, "holding", lambda _: nullcontext())
+        bound = getattr(self.function, "function", None)  # a script has no other
+        parts = list(getattr(bound, "modules", list)())
         with holding(self.given):
             for part, left in self.left.items():
                 vars(part).update(left)
