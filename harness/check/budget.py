@@ -91,7 +91,8 @@ class Budget:
             self.most = max(self.most, self.cost(trial, math.inf).elements)
         apart = not all(trial.sizes)  # another process has spent the time
         if not apart and (trial.as_given or self.longest * count > self.allowed):
-            self.rate = min(self.rate, took / self.cost(trial, math.inf).work)
+            rate = took / self.cost(trial, math.inf).work  # 0 by a coarse clock
+            self.rate = min(self.rate, rate or FASTEST)
 
     @property
     def room(self) -> float:

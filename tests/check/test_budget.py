@@ -62,6 +62,12 @@ def test_what_the_note_says_is_enough():
     assert run(14.0, sizes)[1] == []
 
 
+def test_a_clock_that_has_not_moved_says_nothing_of_the_rate():
+    ran, notes, _ = run(5.0, [1000, 3_000_000, 20_000_000], per_element=0.0)
+    assert ran == [1000, 3_000_000]
+    assert "trial 2" in notes[0]
+
+
 def test_what_another_process_runs_says_nothing_of_the_rate():
     """A trial of no elements takes no time of this process."""
     clock, ran, notes = Clock(), [], []
