@@ -249,7 +249,15 @@ def recovered(order: Sequence[Node]) -> dict[Node, Error]:
             if operation(unmoved(part)) in ("", *_SUMS):
                 size = np.abs(total.value).astype(np.float64)
                 _note(part, size + lost.get(total, 0.0), lost)
+    for node in order:
+        if _moves(node) and node not in lost and any(s in lost for s in node.inputs):
+            given = (lost.get(s, np.zeros(s.shape)) for s in node.inputs)
+            lost[node] = computed(node, *given)
     return lost
+
+
+def _moves(node: Node) -> bool:
+    return node.primitive is not None and ERROR[node.primitive.name] is copied
 
 
 def _needs(node: Node, part: Node, sums: Collection[Node]) -> bool:
@@ -268,7 +276,7 @@ def _needs(node: Node, part: Node, sums: Collection[Node]) -> bool:
 def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
     """Note what a node has lost, and so have those that it only moves."""
     lost[node] = error
-    if not node.primitive or ERROR[operation(node)] is not copied:
+    if not _moves(node):
         return
     ends = np.cumsum([1, *(source.size for source in node.inputs)])
     places = [
@@ -284,25 +292,13 @@ def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
 def with_recovered(table: Table, lost: Mapping[Node, Error]) -> Table:
     """A table whose products take for factors what has been recovered from sums."""
 
-    def of(node: Node) -> Error | None:
-        if node in lost or not node.primitive or ERROR[operation(node)] is not copied:
-            return lost.get(node)
-        parts = [of(source) for source in node.inputs]
-        if all(part is None for part in parts):
-            return None
-        pairs = zip(parts, node.inputs, strict=True)
-        return computed(
-            node, *(np.zeros(s.shape) if e is None else e for e, s in pairs)
-        )
-
     def rule(name: str, times: Callable[..., Any]) -> Rule:
         own = table.get(name, ERROR[name])
 
         def error(at: At) -> Error:
-            a, b = map(of, at.node.inputs)
-            more = 0.0 if a is None else times(a, at.b)
-            more = more + (0.0 if b is None else times(at.a, b))
-            return np.asarray(own(at) + more)
+            a, b = at.node.inputs
+            more = times(lost[a], at.b) if a in lost else 0.0
+            return own(at) + more + (times(at.a, lost[b]) if b in lost else 0.0)
 
         return error
 
