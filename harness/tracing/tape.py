@@ -623,12 +623,12 @@ def _refuse_other_function(
 
 
 def _doubled(tensor: Tensor) -> Tensor:
-    copy = tensor.detach().clone()
-    wider = torch.promote_types(copy.dtype, torch.float64)
-    return copy.to(wider) if is_inexact(copy) else copy
+    wider = torch.promote_types(tensor.dtype, torch.float64)
+    return tensor.detach().to(wider if is_inexact(tensor) else tensor.dtype, copy=True)
 
 
 def _largest(tensor: Tensor) -> float:
     """The largest magnitude; infinite where a number is not finite."""
-    most = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
+    norm = torch.linalg.vector_norm
+    most = float(norm(tensor.detach(), math.inf)) if tensor.numel() else 0.0
     return most if math.isfinite(most) else math.inf
