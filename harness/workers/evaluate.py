@@ -256,16 +256,16 @@ def _rolled(request: Request) -> Problem:
 
 
 def _with_another_cotangent(step: Step, problem: Problem) -> Iterator[Way]:
-    """A second backward, its cotangent -1/2 times the first; scaled back exactly."""
+    """A second backward, its cotangent the negative of the first; turned back."""
     for cotangent in problem.cotangents:
         if cotangent is not None:
-            cotangent[...] = cotangent * -0.5
+            cotangent[...] = -cotangent
     try:
         swept = _swept(step)
     except Exception:  # noqa: BLE001  # not every graph can be swept twice
         return
-    scaled = {n: None if g is None else pack(unpack(g) * -2) for n, g in swept.items()}
-    yield "second backward, another cotangent", scaled
+    turned = {n: None if g is None else pack(-unpack(g)) for n, g in swept.items()}
+    yield "second backward, another cotangent", turned
 
 
 def _frozen(backend: Backend, request: Request) -> Iterator[Way]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gradwatch.harness.check import check
+from gradwatch.harness.check.frameworks import runs
 from tests.check.test_domain import square
 
 
@@ -111,3 +112,12 @@ def test_a_second_sweep_that_is_refused_is_no_fault():
         return 2 * x * dy
 
     assert check(square, kernel(backward), shapes=[(4, 8)]).passes
+
+
+def test_a_second_backward_rounds_nothing_of_tiny_cotangents():
+    """Half of an odd multiple of the smallest number is none."""
+    x, dy = torch.ones(2, 1, dtype=torch.float16)
+    dy *= 3 * 2**-24
+    seen = runs.observe(lambda t: [t.clone()], [x], [True], [dy])
+    (again,) = (found for how, _, found in seen.others if how == "second backward")
+    assert torch.equal(again[0], dy)

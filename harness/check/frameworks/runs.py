@@ -299,18 +299,18 @@ def _mutated(
 def _again(
     first: Graph, cotangents: Sequence[Tensor | None], seen: Observation[Tensor]
 ) -> list[tuple[str, tuple[int, ...], list[Tensor | None]]]:
-    """Gradients of a second sweep, its cotangent -1/2 times the first, scaled back.
+    """Gradients of a second sweep with the negative cotangent, turned back.
 
-    A gradient is linear in its cotangent, and a factor of two rounds nothing.
+    A gradient is linear in its cotangent; a factor of two would round tiny numbers.
     """
     try:
-        halved = first.backward([None if dy is None else -dy / 2 for dy in cotangents])
+        turned = first.backward([None if dy is None else -dy for dy in cotangents])
     except Exception as error:  # noqa: BLE001  # refusing a second sweep is no fault
         if "inplace operation" in str(error):  # PyTorch counts writes to what it saved
             seen.faults.append(("saved", 0, "overwritten before the second backward"))
         return []  # else: not every graph can be swept twice, and this one says so
-    doubled = [None if g is None else g.detach() * -2 for g in halved]
-    return [("second backward", (), doubled)]
+    back = [None if g is None else -g.detach() for g in turned]
+    return [("second backward", (), back)]
 
 
 def differentiated(
