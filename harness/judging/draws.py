@@ -49,7 +49,8 @@ class Draw:
     Attributes:
         scale: What roundings are multiplied by: 1 is as large as the judge allows.
         turns: What the moves of contested weights are multiplied by.
-        together: Move all contested weights of a tensor to the same side.
+        together: Move all contested weights of a tensor to the same side, and all that
+            it is known to lose.
         alike: Values with the same digits are rounded alike, as in any arithmetic.
     """
 
@@ -225,6 +226,8 @@ class Draws:
         if self.seen:  # what is known to be lost is no matter of luck
             noise += np.copysign(np.float32(0.5), noise)
             noise /= 2
+            if draw.together:  # nor of one sign here and another there: partial sums
+                noise = np.copysign(noise, noise.sum())
         if draw.scale != 1:
             noise *= draw.scale
         return noise

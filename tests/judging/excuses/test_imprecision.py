@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import assert_agrees, judge
+from gradwatch.harness.check import check
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.verdict import _Tensor
 from gradwatch.impls.contract import Op
@@ -190,6 +191,36 @@ def test_what_a_cumulative_sum_loses_late_excuses_no_early_element():
     y[10] *= 1 + np.float32(3e-5)  # of 1.1; the last sum of 409.6 is off by as much
     found = judge(CUMULATED, [x], np.ones_like(x), [dx], outputs=[y])
     assert found[1].verdict == "disagree"
+
+
+@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (1e-10, False)])
+def test_partial_sums_lose_alike_and_so_does_their_mean(off, passes):
+    """The slope of |CDF a - CDF b| is a sum of equal terms for each of 1025 classes."""
+    torch = pytest.importorskip("torch")
+
+    def distance(a, b):
+        cdf = (a.softmax(-1) - b.softmax(-1)).cumsum(-1)
+        return cdf.abs().sum(-1).mean()
+
+    class Candidate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return distance(a, b)
+
+        @staticmethod
+        def backward(ctx, dy):
+            given = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            with torch.enable_grad():
+                da, db = torch.autograd.grad(distance(*given), given, dy)
+            return da * (1 + off), db
+
+    shapes = [(8, 10), (8, 10)]
+    report = check(
+        distance, Candidate.apply, shapes=shapes, dtypes=["float64"], only=["tails"]
+    )
+    wrong = {row.judgement.tensor for row in report.rows if not row.judgement.passes}
+    assert wrong == (set() if passes else {"da"}), str(report)
 
 
 # The precision inside -------------------------------------------------------------
