@@ -184,8 +184,7 @@ class _Moments:
         self.node, self.known = node, known
         self.value = np.where(known, node.value, 0.0).astype(np.float64)
         self.axes: list[int | None] = [None]
-        if node.ndim > 1 and node.size:
-            self.axes += [i for i, n in enumerate(node.shape) if n > 1]
+        self.axes += [i for i, n in enumerate(node.shape) if n > 1]
         self.sums: dict[int | None, Any] = dict.fromkeys(self.axes, 0.0)
 
     @property

@@ -155,6 +155,21 @@ def test_few_elements_are_judged_as_a_whole(count):
     assert whole.worst(1.5 * got)[0] > whole_module.LIMIT
 
 
+def test_a_lost_element_of_a_vector_is_seen_beside_larger_ones():
+    """It is a hundredth of the norm."""
+
+    def build():
+        a = graph.variable(np.array([3.0, 300.0]))
+        return graph.exp(graph.tanh(a / 7.0)) * a
+
+    whole, got = one(build)
+    ratio, _, part, at = whole.worst(got * [0.0, 1.0])
+    assert ratio > whole_module.LIMIT
+    assert (part.axis, at) == (0, 0)
+    total = whole.parts[0]
+    assert np.linalg.norm(got[0]) < whole_module.LIMIT * total.norm
+
+
 @pytest.mark.parametrize("turned", [0, 1])
 def test_one_rare_choice_of_one_number_is_no_mistake(turned):
     """Two values, each rounded three times: all of the six turn the choice."""

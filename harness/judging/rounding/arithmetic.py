@@ -1,4 +1,4 @@
-"""Running errors of arithmetic, of roots and exponentials, and of waves.
+"""Running errors of arithmetic, of exponentials, and of waves.
 
 Second-order terms are kept: u Ea Eb in a product, expm1 in an exponential, a
 denominator that shrinks by its own error.
@@ -99,22 +99,6 @@ def _power(at: At, logarithm: float) -> Error:
     return np.where(gone, FEW_DRAWS * lost / at.u, error)
 
 
-def _log(at: At) -> Error:
-    left = at.a - at.u * at.e[0]
-    return np.where(left > 0, at.e[0] / left + at.v, np.inf)
-
-
-def _sqrt(at: At) -> Error:
-    left = at.v * at.v - at.u * at.e[0]
-    change = np.where(at.e[0] == 0, 0.0, at.e[0] / (at.v + np.sqrt(left)))
-    return np.where(left >= 0, change + at.v, np.inf)
-
-
-def _square(at: At) -> Error:
-    e = at.e[0]
-    return 2 * at.a * e + at.u * e * e + at.v + np.where(at.a != 0, at.tiny, 0.0)
-
-
 def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
     def rule(at: At) -> Error:
         e = at.e[0]
@@ -122,19 +106,6 @@ def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
         return np.fmin(first, 2 / at.u) + at.v
 
     return rule
-
-
-def _tanh(at: At) -> Error:
-    e = at.e[0]
-    first = (1 - at.v**2) * e + 0.39 * at.u * e * e  # |f''| <= 0.77
-    return np.fmin(first, 2 / at.u) + at.v
-
-
-def _sigmoid(at: At) -> Error:
-    # s(a + h) - s(a) is at most min(s, 1 - s) * (exp|h| - 1) in magnitude.
-    near = np.minimum(at.v, 1 - at.v)
-    grown = near * np.expm1(at.u * at.e[0]) / at.u
-    return np.fmin(grown, 1 / at.u) + at.v + at.tiny
 
 
 RULES: Table = {
@@ -145,11 +116,6 @@ RULES: Table = {
     "negative": lambda at: at.e[0],
     "exp": _exp,
     "exp2": _exp2,
-    "log": _log,
-    "sqrt": _sqrt,
-    "square": _square,
     "sin": _wave(np.cos),
     "cos": _wave(np.sin),
-    "tanh": _tanh,
-    "sigmoid": _sigmoid,
 }

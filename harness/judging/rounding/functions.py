@@ -103,8 +103,9 @@ def _converted(at: At) -> Error:
 
 
 MONOTONE = (
-    *("expm1", "log1p", "asin", "acos", "atan", "sinh", "cosh"),
-    *("asinh", "acosh", "atanh", "erf", "erfc"),
+    *("log", "expm1", "log1p", "sqrt", "square", "tanh", "sigmoid"),
+    *("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+    *("erf", "erfc"),
 )
 RULES: Table = {
     **dict.fromkeys(MONOTONE, _monotone),
