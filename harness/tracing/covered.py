@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import itertools
 from collections.abc import Iterator
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from gradwatch.impls import graph
@@ -56,24 +56,18 @@ def _parts(rule: Any, seen: set[Any]) -> Iterator[str]:
         yield from primitives or [name]
     elif getattr(rule, "__module__", "").startswith(_OURS):
         yield from (cell for cell in cells if isinstance(cell, str))
-        for word, ours in _words(rule.__code__):
-            called = None if ours else rule.__globals__.get(word)
-            if ours and callable(getattr(graph, word, None)):
-                yield word
-            elif callable(called) and hasattr(called, "__code__"):
+        for called in (*_called(rule.__code__, rule.__globals__), *cells):
+            if isinstance(called, FunctionType):
                 yield from _parts(called, seen)
-        for cell in cells:
-            if hasattr(cell, "__code__"):
-                yield from _parts(cell, seen)
 
 
-def _words(code: CodeType) -> Iterator[tuple[str, bool]]:
-    """Names in a function's code, and whether each is one of `graph`."""
-    steps = list(dis.get_instructions(code))
-    for step, after in itertools.pairwise(steps):
+def _called(code: CodeType, around: dict[str, Any]) -> Iterator[Any]:
+    """What a function's code names: globals, and what modules among them have."""
+    for step, after in itertools.pairwise(dis.get_instructions(code)):
         if step.opname == "LOAD_GLOBAL":
-            ours = step.argval == "graph"
-            yield after.argval if ours else step.argval, ours
+            held = around.get(step.argval)
+            is_module = isinstance(held, ModuleType)
+            yield getattr(held, str(after.argval), None) if is_module else held
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _words(inner)
+            yield from _called(inner, around)

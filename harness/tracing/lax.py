@@ -488,6 +488,11 @@ def _cumulated(function: Rule) -> Rule:
     return rule
 
 
+def _of_masks(name: str) -> Rule:
+    rule = elementwise.logical(name)
+    return lambda p, *masks: rule(*masks)
+
+
 def _product(p: Any, a: Node, b: Node) -> Node:
     (left, right), (batch_a, batch_b) = p["dimension_numbers"]
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -515,7 +520,7 @@ def _windowed(function: Rule, neutral: float) -> Rule:
 
 
 BY_PARAMS: dict[str, Rule] = {
-    "integer_pow": lambda p, x: elementwise.ON_FLOATS["pow"](x, p["y"]),
+    "integer_pow": lambda p, x: elementwise.power(x, p["y"]),
     "round": _round,
     "reduce_precision": _reduced_precision,
     "broadcast_in_dim": _broadcast,
@@ -537,10 +542,7 @@ BY_PARAMS: dict[str, Rule] = {
     "reduce_window_sum": _windowed(graph.sum, 0.0),
     "reduce_window_max": _windowed(graph.max, -math.inf),
     "reduce_window_min": _windowed(graph.min, math.inf),
-    **{
-        name: lambda p, *masks, of=name: elementwise.ON_VALUES[f"logical_{of}"](*masks)
-        for name in ("and", "or", "xor", "not")
-    },
+    **{name: _of_masks(f"logical_{name}") for name in ("and", "or", "xor", "not")},
 }
 
 # Functions that ask for more ----------------------------------------------------------
@@ -550,7 +552,7 @@ def _pow(walk: Walk, equation: Any, a: Node, b: Any) -> Node:
     """An exponent that is written is a number."""
     written = not (isinstance(b, Node) and (b.primitive is not None or b.shape))
     power = float(as_float(b).value) if written else b
-    return elementwise.ON_FLOATS["pow"](a, power)
+    return elementwise.power(a, power)
 
 
 def _polygamma(walk: Walk, equation: Any, order: Any, x: Node) -> Node:

@@ -47,7 +47,7 @@ def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     return getattr(graph, rounding_mode)(a / b) if rounding_mode else a / b
 
 
-def _pow(a: Any, b: Any) -> Node:
+def power(a: Any, b: Any) -> Node:
     """Whole and half powers by the functions that are exact about them."""
     known = {0.5: graph.sqrt, 1: lambda x: x, 2: graph.square, -1: graph.reciprocal}
     exact = known.get(b) if isinstance(b, (int, float)) else None
@@ -156,7 +156,7 @@ ON_FLOATS: dict[str, Rule] = {
     "mul": lambda a, b: a * b,
     "div": _div,
     **dict.fromkeys(("neg", "_neg_view"), lambda x: -x),
-    "pow": _pow,
+    "pow": power,
     "ldexp": lambda a, b: a * graph.exp2(b),
     "remainder": lambda a, b: a - b * graph.floor(a / b),
     "fmod": lambda a, b: a - b * graph.trunc(a / b),
@@ -229,7 +229,8 @@ def _log_softmax(x: Node, axis: int) -> Node:
     return z - graph.log(graph.sum(graph.exp(z), axis=axis, keepdims=True))
 
 
-def _logical(name: str) -> Rule:
+def logical(name: str) -> Rule:
+    """The engine's function of that name, of truth values."""
     return lambda *masks: getattr(graph, name)(*map(as_mask, masks))
 
 
@@ -237,7 +238,7 @@ ON_VALUES: dict[str, Rule] = {
     "where": lambda mask, a, b: graph.where(as_mask(mask), as_float(a), as_float(b)),
     "copysign": _copysign,
     **{
-        f"{kind}_{how}": _logical(f"logical_{how}")
+        f"{kind}_{how}": logical(f"logical_{how}")
         for kind in ("logical", "bitwise")
         for how in ("and", "or", "not", "xor")
     },
