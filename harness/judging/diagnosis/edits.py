@@ -157,8 +157,8 @@ def stand_ins(
     copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():
         cost, said = 4 + (other.primitive is not None), f"{text}{{1}} stands for {name}"
-        made = _put(node, place, by(copied, other))
-        yield Edit(cost + rank, said, (*about, other), made)
+        it = by(copied if other.size < value.size else np.asarray, other)
+        yield Edit(cost + rank, said, (*about, other), _put(node, place, it))
 
 
 def _put(node: Node, place: int | None, other: Make) -> Edits:
@@ -213,7 +213,8 @@ def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """The same edit at every copy of a step, as in a loop."""
     alike, made = defaultdict[Any, list[Node]](list), dict[Any, Any]()
     for y, dy, parts in sweep.record.rules:
-        made |= {n: (y.primitive, i) for i, n in enumerate(parts) if n is not dy}
+        of = y.primitive, sweep.record.places.get(y)
+        made |= {n: (of, i) for i, n in enumerate(parts) if n is not dy}
     for node in sweep.flowing:
         alike[node.primitive, node.shape, made.get(node)].append(node)
     for copies in alike.values():

@@ -209,6 +209,8 @@ class Case:
             made = predict(self.sweep.values)
         except Raised:
             return
+        if any(made[n].shape != self.right[n].shape for n in self.got):
+            return
         rank, fit = edit.rank, {n: self.fits(n, made[n]) for n in self.got}
         moved = (n for n in self.wrong if (made[n] != self.right[n]).any())
         explained = [n for n in moved if fit[n]]
@@ -277,8 +279,8 @@ def _local(
     chances: list[tuple[tuple[Any, ...], Edit]] = []
     moves: dict[str, list[Move]] = {name: [] for name in weighed}
     for i, edit in enumerate(local(case.sweep, case.digits)):
-        if i % 64 == 0 and case.late:
-            break
+        if i % 64 == 0 and time.thread_time() > case.until - EACH / 2:
+            break  # the rest of the time is for other rows
         found = list[tuple[float, list[tuple[float, str]]]]()
         for name, old, new in _moved(case, weighed, edit):
             moves[name].append((new - old, edit))
@@ -370,14 +372,16 @@ def _solved(
     def short(value: float) -> float:
         return float(np.sum(error * w * w * (got - made(value))))
 
-    before, now = old, old * (1 + 1e-3) if old else 1e-6
+    before, now = old, old * (1 + 1.1e-3) if old else 1.1e-6
+    first, wide = now, abs(now - old)
     high, low = short(before), short(now)
     for _ in range(24):
         if not np.isfinite(low) or low == high or abs(now - before) <= 1e-14 * abs(now):
             break
         before, now, high = now, now - low * (now - before) / (low - high), low
         low = short(now)
-    if np.isfinite(now) and now != old and case.fits(name, made(now)):
+    step = abs(now - first) < 1e-3 * wide  # beyond it any number would do
+    if np.isfinite(now) and not step and now != old and case.fits(name, made(now)):
         briefer = [0.0, *(float(f"{now:.{d}g}") for d in range(1, 6))]
         yield from [of(v) for v in briefer if case.fits(name, made(v))][:1]
 
