@@ -246,7 +246,7 @@ class Stage:
             "learned": self.plain.wanted[len(given) :],
             "train": self.trains,
             "forgets": self.is_first or self._of("forgets", (True, False)),
-            "one_thread": self._of("threads", (True, False)),
+            "one_thread": self.is_first or self.shares["threads"] > 0.25,
             "device": trial.device,
             "dtype": torch.float64 if self.in_float64 else None,
             "narrow": own if self.in_float64 else None,
