@@ -152,3 +152,21 @@ def test_a_number_that_rounding_puts_in_another_bin_is_counted_as_there():
     x, v = torch.randn(2, generator=g).requires_grad_(), torch.rand(9, 7, generator=g)
     report = gradwatch.check(counted, inputs=[x, v], quick=True)
     assert {j.verdict for j in report} == {"convention"}
+
+
+def test_how_many_elements_there_are_may_be_for_rounding_to_decide():
+    def kept(x, v):
+        return x[v.sum(-1) > v.flip(-1).sum(-1)].sin()
+
+    g = torch.manual_seed(0)
+    x, v = torch.randn(20, generator=g).requires_grad_(), torch.randn(20, 9)
+    assert gradwatch.check(kept, inputs=[x, v], quick=True).passes
+    wrong = lambda x, v: kept(1.001 * x, v)  # noqa: E731  # planted
+    assert gradwatch.check(kept, wrong, inputs=[x, v], quick=True).failures
+
+
+def test_another_number_of_elements_in_another_call_is_no_fault():
+    v = torch.tensor([[3.0, 3, 3], [0, 0, 0]]).repeat(4, 1)[:7]
+    x = torch.randn(7, generator=torch.manual_seed(0)).requires_grad_()
+    report = gradwatch.check(lambda x, v: x[v.sum(-1) > 7].sin(), inputs=[x, v])
+    assert report.passes, str(report)

@@ -7,7 +7,7 @@ holds its text (`gradwatch.harness.check.script`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -216,14 +216,14 @@ def observe(
 
     first = Graph(function, tensors, wanted)
     if not thorough:
-        return _beside(first, _another(function, tensors, wanted), cotangents)
+        return _beside(first, _another(first), cotangents)
     given = replicas(cotangents)
     gradients = copies(first.backward(given))
     seen = Observation(first.first_outputs, gradients, first.given)
     seen.faults += _mutated(first, cotangents, given)
     try:
         again = Graph(function, tensors, wanted)
-        other = _another(function, tensors, wanted)
+        other = _another(again)
         beside = _beside(again, other, cotangents)
         new = (fault for fault in beside.faults if fault not in seen.faults)
         seen.faults += new
@@ -244,17 +244,17 @@ def observe(
     return seen
 
 
-def _another(
-    function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
-) -> Graph:
+def _another(first: Graph) -> Graph:
     """A graph of the same numbers in other places; of the same, where it refuses them.
 
-    Times have to ascend, for one.
+    Times have to ascend, for one; or there are more elements than before.
     """
-    try:
-        return Graph(function, _rolled(tensors), wanted)
-    except Exception:  # noqa: BLE001  # whatever it raises
-        return Graph(function, tensors, wanted)
+    function, wanted = first.function, first.wanted
+    with suppress(Exception):  # whatever it raises
+        other = Graph(function, _rolled(first.tensors), wanted)
+        if [y.shape for y in other.outputs] == [y.shape for y in first.outputs]:
+            return other
+    return Graph(function, first.tensors, wanted)
 
 
 def _beside(
