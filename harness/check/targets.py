@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -81,6 +82,9 @@ def loaded(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UnknownName(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    known = getattr(sys.modules.get(path.stem), "__file__", module.__file__)
+    if known == module.__file__ and path.stem not in sys.stdlib_module_names:
+        sys.modules[path.stem] = module  # a script imports from it by its name
     spec.loader.exec_module(module)
     return module
 

@@ -40,7 +40,9 @@ class _Count(TorchDispatchMode):
         steps = OPERATION
         plain = isinstance(target, torch._ops.OpOverload)
         if plain and tensors and name_of(target) in OF_MATRICES:
-            steps += STEP * max(_cube(v.shape) for v in tensors)
+            stacks = (v.shape for v in tensors if v.ndim > 1)
+            cubes = (math.prod(shape) * min(shape[-2:]) for shape in stacks)
+            steps += STEP * max(cubes, default=0)
         elements, operations, _ = self.cost
         elements += sum(v.numel() for v in tensors)
         self.cost = Cost(elements, operations + steps // OPERATION)
@@ -48,10 +50,6 @@ class _Count(TorchDispatchMode):
             self.cost = self.cost._replace(whole=False)
             raise _Beyond
         return made
-
-
-def _cube(shape: Sequence[int]) -> int:
-    return math.prod(shape) * min(shape[-2:]) if len(shape) > 1 else 0
 
 
 def cost_of(

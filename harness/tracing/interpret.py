@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.node import Node as Call
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gradwatch.harness.tracing.aten import complex, matrices
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
@@ -164,7 +164,8 @@ def _by_table(
         args, kwargs = tree_map(as_exact, (args, kwargs), is_leaf=_is_node)
         return target(*args, **kwargs)
     if name in ON_FLOATS:
-        args, kwargs = tree_map(_as_float_if_tensor, (args, kwargs), is_leaf=_is_node)
+        tensors, tree = (Node, torch.Tensor), (args, kwargs)
+        args, kwargs = tree_map_only(tensors, as_float, tree, is_leaf=_is_node)
         return ON_FLOATS[name](*args, **kwargs)
     if name in ON_VALUES:
         return ON_VALUES[name](*args, **kwargs)
@@ -173,10 +174,6 @@ def _by_table(
 
 def _is_node(value: Any) -> bool:
     return isinstance(value, Node)
-
-
-def _as_float_if_tensor(value: Any) -> Any:
-    return as_float(value) if isinstance(value, (Node, torch.Tensor)) else value
 
 
 def _constant(tensor: torch.Tensor) -> Any:

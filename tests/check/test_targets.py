@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.session import Session
-from gradwatch.harness.check.targets import kernelbench
+from gradwatch.harness.check.targets import kernelbench, target
 
 HERE = Path(__file__).parent / "kernelbench"
 PROBLEMS = sorted(path.stem for path in (HERE / "problems").glob("*.py"))
@@ -53,3 +54,13 @@ def test_a_comparison_of_forwards_as_kernelbench_makes_it_sees_nothing(problem):
     with torch.no_grad():
         got, expected = candidate(*args), reference(*args)
     assert torch.allclose(got, expected, atol=1e-4, rtol=1e-4)  # KernelBench's, float32
+
+
+def test_a_script_imports_from_a_file_and_has_what_else_stands_there(tmp_path):
+    file = tmp_path / "half_of_it.py"
+    file.write_text("HALF = 0.5\n\n\ndef halved(x):\n    return HALF * x\n")
+    assert origin(target(f"{file}:halved")).splitlines() == [
+        f"sys.path.insert(0, {str(tmp_path)!r})",
+        "from half_of_it import halved",
+        "candidate = halved",
+    ]
