@@ -109,6 +109,7 @@ def test_a_wrong_one_ends_with_1_a_document_and_a_script_that_shows_it(folder):
     assert document["schema"] == 1
     assert not document["summary"]["passes"]
     assert {r["tensor"] for r in document["records"]} == {"y", "dx"}
+    assert any("dx is halved" in r["diagnosis"] for r in document["records"])
     bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     shown = subprocess.run(
         [sys.executable, "-S", "-c", RUN, "repro.py", *map(str, packages())],

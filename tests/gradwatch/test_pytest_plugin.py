@@ -84,6 +84,13 @@ def test_a_failure_says_where_and_how_much(session):
     assert "times the time" in session[0]
 
 
+def test_a_failure_and_its_record_name_the_mistake(session):
+    told, document = session
+    said = "dx is given the wrong sign: with this, all 12 elements agree"
+    assert said in told
+    assert said in [record["diagnosis"] for record in document["records"]]
+
+
 def test_a_failure_is_at_most_twelve_lines_and_ends_with_the_script_s_file(session):
     for part in re.split(r"\n_{3,} test_wrong", session[0])[1:]:
         lines = part.partition("\n")[2].partition("\n____")[0].partition("\n====")[0]
