@@ -127,9 +127,14 @@ def commit_of(name: str, root: Path = ROOT) -> str:
 def subject(commit: str, root: Path = ROOT) -> str:
     """The first line of a commit's message; "" if the commit is unknown."""
     try:
-        return git("show", "-s", "--format=%s", commit, "--", root=root)
+        return _printable(git("show", "-s", "--format=%s", commit, "--", root=root))
     except NoCommit:
         return ""
+
+
+def _printable(text: str) -> str:
+    """Text without what controls a terminal or turns its direction round."""
+    return "".join(filter(str.isprintable, text))
 
 
 def commit_pages(root: Path = ROOT) -> str:
@@ -213,7 +218,7 @@ def log(root: Path = ROOT) -> dict[str, Commit]:
     except NoCommit:
         return {}
     return {
-        name: Commit(name, date, subject, tags.get(name, ""))
+        name: Commit(name, date, _printable(subject), tags.get(name, ""))
         for name, date, subject in zip(fields, fields, fields, strict=True)
     }
 

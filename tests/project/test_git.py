@@ -33,7 +33,14 @@ def test_a_subject_may_hold_what_ends_a_line(root, separator):
     run(root, "commit", "-q", "--allow-empty", "-m", f"one{separator}two")
     last = list(git.log(root).values())[-1]
     assert last.hash == git.commit_of("HEAD", root)
-    assert last.subject == f"one{separator}two"
+    assert last.subject == "onetwo"
+
+
+def test_a_subject_has_no_say_over_the_terminal(root):
+    evil = "\x1b]0;title\x07\x1b[31mred \u202e"
+    run(root, "commit", "-q", "--allow-empty", "-m", f"{evil} tail")
+    said = git.subject("HEAD", root), list(git.log(root).values())[-1].subject
+    assert said == ("]0;title[31mred  tail",) * 2
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\x85"], ids=ascii)
