@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.precisions import Precision
-from gradwatch.harness.judging.rounding.analysis import ERROR, unmoved
+from gradwatch.harness.judging.rounding.analysis import ERROR, is_mean, unmoved
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
@@ -74,7 +74,7 @@ def _sum(sums: Precision, at: At) -> Error:
     kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
     places = np.broadcast_to(np.arange(node.size).reshape(kept), source.shape)
     lost = _lost(sums, at, places.reshape(-1)).reshape(node.shape)
-    return np.asarray(ERROR["sum"](at) + _shift_lost(at) + lost)
+    return np.asarray(ERROR["sum"](at) + _shift_lost(at) + _left_out(at) + lost)
 
 
 def _shift_lost(at: At) -> Error:
@@ -89,6 +89,34 @@ def _shift_lost(at: At) -> Error:
     )
     extra = at.v * np.expm1(2 * at.roundoff * most.reshape(at.node.shape)) / at.u
     return np.where(np.isfinite(extra), extra, 0.0)
+
+
+def _left_out(at: At) -> Error:
+    """sum(c (x - mean)) is exactly zero, and left out of a variance's slope.
+
+    Then what a rounding of the mean shifts all terms by is not taken out again.
+    """
+    (source,), node = at.node.inputs, at.node
+    shift = _shift_by_mean(source)
+    if not shift.any():
+        return np.zeros(())
+    wide = source.size / node.size * float(np.finfo(node.dtype).eps)
+    nothing = at.v <= wide * computed(node, at.a)
+    return np.where(nothing, computed(node, shift), 0.0)
+
+
+def _shift_by_mean(node: Node) -> Error:
+    """By how much a product with x - mean(x) moves by a rounding of the mean, in E."""
+    if operation(node) == "add":
+        shift: Error = sum(map(_shift_by_mean, node.inputs), np.zeros(node.shape))
+        return shift
+    for part in _factors(node, DEEP):
+        if operation(part) == "subtract" and part.shape == node.shape:
+            value, mean = part.inputs
+            if is_mean(mean, value):
+                size = np.abs(node.value / part.value * mean.value).astype(np.float64)
+                return np.where(np.isfinite(size), size, 0.0)
+    return np.zeros(node.shape)
 
 
 def _losses(rows: Array, sums: Precision) -> Error:

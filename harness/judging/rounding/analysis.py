@@ -118,10 +118,10 @@ def _difference(at: At) -> Error:
     and who finds the variance with another mean is exposed to both.
     """
     error = arithmetic.RULES["subtract"](at)
-    return error + at.b if _is_mean(*at.node.inputs[::-1]) else error
+    return error + at.b if is_mean(*at.node.inputs[::-1]) else error
 
 
-def _is_mean(node: Node, source: Node) -> bool:
+def is_mean(node: Node, source: Node) -> bool:
     """Whether a node is a sum over a source, times a scalar; or that of one element."""
     source, scaled = unmoved(source), False
     while operation(node := unmoved(node)) in ("multiply", "divide"):

@@ -223,6 +223,34 @@ def test_partial_sums_lose_alike_and_so_does_their_mean(off, passes):
     assert wrong == (set() if passes else {"da"}), str(report)
 
 
+@pytest.mark.parametrize(("lost", "passes"), [(0.0, True), (0.01, False)])
+def test_a_term_that_is_zero_since_it_is_centred_may_be_left_out(lost, passes):
+    """So does PyTorch's batch norm: a bias before it has what rounds the mean."""
+    torch = pytest.importorskip("torch")
+
+    class Shift(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, bias):
+            return x + bias
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy, dy.sum(0) + lost * dy.abs().sum(0)
+
+    def normed(x, bias):
+        return torch.nn.functional.batch_norm(x + bias, None, None, training=True)
+
+    def candidate(x, bias):
+        y = Shift.apply(x, bias)
+        return torch.nn.functional.batch_norm(y, None, None, training=True)
+
+    rng = torch.Generator().manual_seed(1)
+    x, bias = 0.001 * torch.randn(256, 64, generator=rng), torch.full((64,), 0.3)
+    report = check(normed, candidate, inputs=[x, bias], only=["given"])
+    wrong = {row.judgement.tensor for row in report.rows if not row.judgement.passes}
+    assert wrong == (set() if passes else {"dbias"}), str(report)
+
+
 # The precision inside -------------------------------------------------------------
 
 
