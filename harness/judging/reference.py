@@ -302,7 +302,8 @@ class Reference:
         if careless:
             found = self._peaks(convention, arithmetic.step)
             table = losses(PRECISIONS[careless])
-            table = with_recovered(table, recovered(order))
+            outputs = self.graphs[convention].values()
+            table = with_recovered(table, recovered(order, outputs))
             table = reordered(table, found)
             table = in_full(table) if full else table
         return running_errors(order, arithmetic, self.limit, table)

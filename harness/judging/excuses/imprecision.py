@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -255,28 +255,31 @@ def losses(sums: Precision) -> Table:
     return own | {n: functools.partial(rule, sums) for n, rule in summed.items()}
 
 
-def recovered(order: Sequence[Node]) -> dict[Node, Error]:
+def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Error]:
     """What is lost where a term is recovered from a sum, in E: a rounding of the sum.
 
     Of y = x1 + f(x2), z = x2 + g(y) a reversible block keeps y and z alone, and finds
     x2 as z - g(y), then x1 (Gomez and others, The Reversible Residual Network, 2017,
-    section 3.2). So can be had inputs and sums that the other term does not need, but
-    by way of sums, and each has what the sum itself has lost. The limit has room for
-    what g loses, too, whose input is not the same to the last bit.
+    section 3.2). So can be had inputs and sums of which the outputs, and what has been
+    recovered from these, know the other term; each has what the sum itself has lost.
+    The limit has room for what g loses, too, whose input is not the same to the last
+    bit.
     """
-    lost = dict[Node, Error]()
-    sums = {
-        node
-        for node in order
-        if operation(node) in _SUMS and node.inputs[0].shape == node.inputs[1].shape
-    }
+    lost, known, waiting = dict[Node, Error](), set[Node](), [*outputs]
+    while waiting:
+        node = waiting.pop()
+        known.add(node)
+        waiting += node.inputs if _moves(node) else ()
     for total in reversed(order):
+        if total not in known or operation(total) not in _SUMS:
+            continue
         for part, other in zip(total.inputs, total.inputs[::-1], strict=True):
-            if total not in sums or part in lost or _needs(other, part, sums):
+            if operation(unmoved(part)) not in ("", *_SUMS) or part in lost:
                 continue
-            if operation(unmoved(part)) in ("", *_SUMS):
+            if part.shape == total.shape and not _needs(other, part, known):
                 size = np.abs(total.value).astype(np.float64)
                 _note(part, size + lost.get(total, 0.0), lost)
+                known |= lost.keys()
     for node in order:
         if _moves(node) and node not in lost and any(s in lost for s in node.inputs):
             given = (lost.get(s, np.zeros(s.shape)) for s in node.inputs)
@@ -288,14 +291,14 @@ def _moves(node: Node) -> bool:
     return node.primitive is not None and ERROR[node.primitive.name] is copied
 
 
-def _needs(node: Node, part: Node, sums: Collection[Node]) -> bool:
-    """Whether a node is computed from another one, and not by way of sums."""
+def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
+    """Whether a node is computed from another one, not from what is known alone."""
     waiting, seen = [node], set[Node]()
     while waiting:
         node = waiting.pop()
         if node is part:
             return True
-        if node not in seen and node not in sums:
+        if node not in seen and node not in known:
             waiting += node.inputs
         seen.add(node)
     return False
