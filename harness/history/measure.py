@@ -22,7 +22,7 @@ from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
+from gradwatch.harness.timing.evidence.proof import BESIDE, Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.remote import prepare_steps, workers
 from gradwatch.harness.timing.steps import why_not_timed
@@ -223,7 +223,8 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
         raise NotMeasured(f"{task.backend}: {outcome.message}")
     if outcome.result is None:
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
-    judgements = list(judge_outcome(outcome, right))
+    # The ratios of all commits are to one radius.
+    judgements = list(judge_outcome(outcome, right.in_full()))
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
     peak = worker.ask("prepare", **payload)["peak"]["one"]
     return Figures(
@@ -278,16 +279,22 @@ def _add_times(
 ) -> None:
     """Time in one fresh process, all backends of a question in turn.
 
-    Whatever ends the process costs the question; the others go on in another.
+    Whatever ends the process costs the question; the others go on in another. Those
+    that are refused for one beside them alone are timed again in another without it.
     """
     with workers(lambda _: target.start()) as worker:
-        for question in asked:
+        waiting = list(reversed(asked))
+        while waiting:
+            question = waiting.pop()
             try:
                 first, samples, refused = _time(worker(""), question, seconds)
             except Died as reason:  # it costs this question alone
                 refused = dict.fromkeys(question.backends, f"while timing: {reason}")
+            again = [b for b, why in refused.items() if why.startswith(BESIDE)]
             for backend in question.backends:
                 one = figures[question.point(backend)]
+                if backend in again:
+                    continue
                 if backend in refused:
                     one.why = refused[backend]
                     one.forward, one.backward, one.first = [], [], None
@@ -295,6 +302,9 @@ def _add_times(
                 one.forward += samples["forward"][backend]
                 one.backward += samples["backward"][backend]
                 one.first = min(first[backend], one.first or first[backend])
+            if again:
+                waiting.append(replace(question, backends=again))
+                worker("").ended = True
 
 
 def _time(

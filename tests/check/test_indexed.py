@@ -178,13 +178,9 @@ def test_the_frequency_of_a_bag_s_index_is_its_own():
     assert not check(scaled, shapes=[(5, 3)], quick=True).passes
 
 
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (lambda x: x * torch.histc(torch.tensor([0.7]), 10, 0, 1), "another bin"),
-        (lambda x: torch.sparse.sampled_addmm(held(), x[:, :3], x[:, 3:7]), "to_dense"),
-    ],
-)
-def test_what_cannot_be_judged_says_the_way_round(function, said):
-    with pytest.raises(Untraceable, match=said):
+def test_what_cannot_be_judged_says_the_way_round():
+    def function(x):
+        return torch.sparse.sampled_addmm(held(), x[:, :3], x[:, 3:7])
+
+    with pytest.raises(Untraceable, match="to_dense"):
         check(function, shapes=[(3, 10)], quick=True)

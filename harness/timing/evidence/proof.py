@@ -63,6 +63,9 @@ MORE_WORK, LONGER = 1.15, 3.0
 #: themselves, and with one more that sorts 33 to 61 %.
 RESTLESS = 0.1
 
+#: How the reason begins of a step that is refused for another one alone.
+BESIDE = "it shared a process with"
+
 T = TypeVar("T")
 Refused = dict[str, str]
 
@@ -167,7 +170,7 @@ def proven(take: Callable[[], tuple[T, Claims]], judge: Judge) -> tuple[T, Refus
     spoilt = {claims[step][0]: step for step in refused}
     for step, (worker, _) in claims.items():
         if worker in spoilt:
-            beside = f"it shared a process with {spoilt[worker]}, which is refused"
+            beside = f"{BESIDE} {spoilt[worker]}, which is refused"
             refused.setdefault(step, beside)
     return taken, refused
 
