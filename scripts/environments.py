@@ -202,13 +202,22 @@ class Uv:
         """
         what = " ".join(word for word in map(str, arguments[:2]) if word.isalpha())
         begun = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *(self.program, *map(str, arguments)),
-            env=self.variables,
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=PIPE,
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *(self.program, *map(str, arguments)),
+                env=self.variables,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=PIPE,
+            )
         )
+        try:
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:  # it would go on, and nobody would know it
+            process = await starting
+            process.terminate()
+            await process.wait()
+            raise
         ending = asyncio.ensure_future(process.communicate())
         try:
             while not (await asyncio.wait([ending], timeout=EVERY))[0]:
@@ -402,14 +411,21 @@ async def _ensure(
     loop, this = asyncio.get_running_loop(), asyncio.current_task()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, this.cancel)  # type: ignore[union-attr]  # runs
-    reasons = await asyncio.gather(
-        *(
+    tasks = [
+        asyncio.ensure_future(
             ensure_framework(one, uv, one.framework == required)
             if one.framework
             else one.ensure(uv)
-            for one in due
         )
-    )
+        for one in due
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:  # each is cancelled once, so that it can end what it has started
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    reasons = [task.result() for task in tasks]
     return {one.framework: why for one, why in zip(due, reasons) if why}
 
 
@@ -451,8 +467,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(f"error: cannot make the environments: {problem}")
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        # A process that was just being started complains when it is collected.
-        sys.unraisablehook = lambda _: None
         tell("environments: interrupted; the old ones are unchanged")
         return 130
     for name, why in skipped.items():
