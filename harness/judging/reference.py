@@ -302,7 +302,8 @@ class Reference:
         if careless:
             found = self._peaks(convention, arithmetic.step)
             table = losses(PRECISIONS[careless])
-            outputs = self.graphs[convention].values()
+            graphs = self.graphs[convention].items()
+            outputs = [node for name, node in graphs if name.startswith("y")]
             table = with_recovered(table, recovered(order, outputs))
             table = reordered(table, found)
             table = in_full(table) if full else table

@@ -269,7 +269,8 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
     while waiting:
         node = waiting.pop()
         known.add(node)
-        waiting += node.inputs if _moves(node) else ()
+        if _moves(node) or operation(node) == "sum":  # of both halves
+            waiting += node.inputs
     for total in reversed(order):
         if total not in known or operation(total) not in _SUMS:
             continue
