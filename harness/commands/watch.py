@@ -93,7 +93,7 @@ def headline(surveyed: Survey) -> str:
     if not surveyed.failing:
         suspected = sum(a.worse and a.state == "suspected" for a in surveyed.alerts)
         quiet = f"{surveyed.series} series watched, nothing confirmed is worse"
-        return quiet + (f", {suspected} suspected" if suspected else "")
+        return quiet + (f", {suspected} suspected of it" if suspected else "")
     wrong = [alert for alert in surveyed.failing if alert.why == WRONG]
     worst = (wrong or surveyed.failing)[0]
     about = f"{worst.series.op} on {worst.series.backend}"
@@ -125,6 +125,7 @@ def _show(surveyed: Survey, everything: bool) -> None:
         return
     rest = Counter(a.state for a in surveyed.alerts if a not in shown)
     counted = ", ".join(f"{count} {state}" for state, count in rest.items())
+    counted += " change" if sum(rest.values()) == 1 else " changes, better ones too"
     failing = surveyed.failing
     first = failing[0] if failing else None
     ending(

@@ -457,8 +457,8 @@ def test_what_is_only_suspected_is_counted_and_shown_where_all_is_asked_for(
     done = gradwatch(root, "watch")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "✓ 1 series watched, nothing confirmed is worse, 1 suspected",
-        "not run: 1 suspected: --all shows, --confirm measures again",
+        "✓ 1 series watched, nothing confirmed is worse, 1 suspected of it",
+        "not run: 1 suspected change: --all shows, --confirm measures again",
     ]
     assert "+20.0%" in gradwatch(root, "watch", "--all").stdout
 
