@@ -125,7 +125,7 @@ def _show(surveyed: Survey, everything: bool) -> None:
         return
     rest = Counter(a.state for a in surveyed.alerts if a not in shown)
     counted = ", ".join(f"{count} {state}" for state, count in rest.items())
-    counted += " change" if sum(rest.values()) == 1 else " changes, better ones too"
+    counted += " change" if sum(rest.values()) == 1 else " changes, for better or worse"
     failing = surveyed.failing
     first = failing[0] if failing else None
     ending(

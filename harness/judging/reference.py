@@ -303,6 +303,7 @@ class Reference:
             found = self._peaks(convention, arithmetic.step)
             table = losses(PRECISIONS[careless])
             graphs = self.graphs[convention].items()
+            # An output by another name is one excuse less.
             outputs = [node for name, node in graphs if name.startswith("y")]
             table = with_recovered(table, recovered(order, outputs))
             table = reordered(table, found)

@@ -38,13 +38,12 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks
 from gradwatch.harness.judging.precisions import Precision
-from gradwatch.harness.judging.rounding.analysis import ERROR, is_mean, unmoved
+from gradwatch.harness.judging.rounding.analysis import ERROR, is_mean, moves, unmoved
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
     Table,
     computed,
-    copied,
     operation,
 )
 from gradwatch.harness.judging.rounding.sums import summed_axes
@@ -269,7 +268,7 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
     while waiting:
         node = waiting.pop()
         known.add(node)
-        if _moves(node) or operation(node) == "sum":  # of both halves
+        if moves(node) or operation(node) == "sum":  # of both halves
             waiting += node.inputs
     for total in reversed(order):
         if total not in known or operation(total) not in _SUMS:
@@ -282,14 +281,10 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
                 _note(part, size + lost.get(total, 0.0), lost)
                 known |= lost.keys()
     for node in order:
-        if _moves(node) and node not in lost and any(s in lost for s in node.inputs):
+        if moves(node) and node not in lost and any(s in lost for s in node.inputs):
             given = (lost.get(s, np.zeros(s.shape)) for s in node.inputs)
             lost[node] = computed(node, *given)
     return lost
-
-
-def _moves(node: Node) -> bool:
-    return node.primitive is not None and ERROR[node.primitive.name] is copied
 
 
 def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
@@ -308,7 +303,7 @@ def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
 def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
     """Note what a node has lost, and so have those that it only moves."""
     lost[node] = error
-    if not _moves(node):
+    if not moves(node):
         return
     ends = np.cumsum([1, *(source.size for source in node.inputs)])
     places = [

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import Precision
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.analysis import ERROR, moves
 from gradwatch.harness.judging.rounding.errors import computed, copied, operation
 from gradwatch.impls.graph import Node
 
@@ -179,7 +179,7 @@ def _peak(
         shared = [_present(source, -exponent) for source, exponent in pairs]
         least = np.maximum(own[1], -_total(node, shared))
         return np.maximum(_total(node, up), 0), least
-    if name and ERROR[name] is copied:
+    if moves(node):
         moved = (computed(node, *exponents) for exponents in (up, down))
         above_one, below_one = (np.maximum(exponent, 0) for exponent in moved)
         return above_one, below_one

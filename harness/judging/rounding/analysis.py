@@ -106,9 +106,14 @@ def _uses(node: Node, users: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
 
 def unmoved(node: Node) -> Node:
     """The node whose elements this one only moves or copies."""
-    while node.primitive is not None and ERROR[node.primitive.name] is copied:
+    while moves(node):
         node = node.inputs[0]
     return node
+
+
+def moves(node: Node) -> bool:
+    """Whether each element is one of an input, moved or copied."""
+    return node.primitive is not None and ERROR[node.primitive.name] is copied
 
 
 def _difference(at: At) -> Error:
@@ -154,7 +159,7 @@ def _own_error(node: Node, errors: Errors) -> Error | None:
 
 def _size(node: Node, sizes: dict[Node, Error]) -> Error:
     """Magnitudes in float64; elements that only move bring theirs along."""
-    if node.primitive is not None and ERROR[node.primitive.name] is copied:
+    if moves(node):
         return computed(node, *(sizes[source] for source in node.inputs))
     size = node.value.astype(np.float64)
     return np.abs(size, out=size)
