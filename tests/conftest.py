@@ -125,6 +125,13 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integrity, "_settings", {})
 
 
+@pytest.fixture(autouse=True)
+def the_same_draws() -> None:
+    """A module's parameters are the same whichever tests ran before in the process."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def fleet() -> Iterator[Fleet]:
     """One worker per framework, started when first needed."""

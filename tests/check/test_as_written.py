@@ -269,7 +269,7 @@ def test_a_reversible_network_may_lose_what_recovering_its_inputs_loses():
 
 def test_what_recovering_loses_excuses_no_mistake():
     wrong = Reversible()
-    wrong.factor = 1.001
+    wrong.factor = 1.01  # recovering may lose a thousandth
     found = check(Couplings(), wrong, [X], only=["tiny"])
     assert {row.trial for row in found.failures} == {"given", "given, tiny"}
 
