@@ -10,6 +10,7 @@ machine refuses. Dask runs again elsewhere what a host was at when it was lost.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import platform
 from collections import defaultdict
@@ -22,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from gradwatch.harness.agreement.remembered import files
 from gradwatch.harness.agreement.remote import judge, judged, unjudged, vanished
 from gradwatch.harness.agreement.suite import Agreement, Asked
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.machines import machine_name
-from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.child import Child, Failed
 
@@ -137,8 +137,15 @@ def _refuse_mixture(agreement: Agreement) -> None:
 def code() -> dict[str, str]:
     """Versions, and the hash of each file of ours and of the project's, by name."""
     own = (ROOT / name for name in PROJECT.code if "*" not in name)
-    versions = {name: version(name) for name in ("numpy", "msgspec")}
-    return {"python": platform.python_version(), **versions, **files(*own)}
+    places = (SOURCE / "harness", SOURCE / "impls", *own)
+    found = {"python": platform.python_version()}
+    found |= {name: version(name) for name in ("numpy", "msgspec")}
+    for file in sorted({one for place in places for one in (place, *place.rglob("*"))}):
+        if file.suffix != ".pyc" and file.is_file():
+            base = SOURCE if file.is_relative_to(SOURCE) else ROOT
+            name = str(file.relative_to(base))
+            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return found
 
 
 def difference(ours: dict[str, str], theirs: dict[str, str]) -> str:

@@ -67,7 +67,7 @@ def steps(root: Path, folder: Path) -> list[Step]:
         str(root / ".venv" / "bin" / name) for name in ("python", "gradwatch", "asv")
     )
     pytest = [python, "-m", "pytest", "-m", "cuda", "-n", "0"]
-    agree = [gradwatch, "agree", "--device", "cuda", "--fresh"]
+    agree = [gradwatch, "agree", "--device", "cuda"]
     agree += ["--require", "torch_autograd"]
     precisions = ("float64", "float32", "float16", "bfloat16")
     four = [word for name in precisions for word in ("--dtype", name)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,11 +19,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from gradwatch.harness import __main__ as command_line
-from gradwatch.harness.project.paths import CACHE, ROOT
+from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers.child import Child, Job
 
-#: By the job, and the cache that it knows: a page may write beside no other.
-_kept: dict[tuple[Job, str | None], Child] = {}
+_kept: dict[Job, Child] = {}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _jobs_kept() -> Iterator[None]:
     from gradwatch.harness.commands import agree, fuzz, time
 
     def kept(job: Job) -> Child:
-        return _kept.setdefault((job, os.environ.get(CACHE)), _Kept(job))
+        return _kept.setdefault(job, _Kept(job))
 
     with contextlib.ExitStack() as stack:
         for command in (agree, fuzz, time):

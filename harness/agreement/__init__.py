@@ -2,7 +2,6 @@
 
 - suite: `agree`: runs the trials on all backends and judges every tensor
 - remote: the same in a process of its own, which a page can end
-- remembered: verdicts of earlier runs
 - pairs: how far the backends are from each other, without the reference
 - output: a run as JUnit XML and as Markdown
 - fuzz: `Hunt`: searches for inputs on which a backend fails, and shrinks them

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.remembered import Remembered
 from gradwatch.harness.agreement.sampling import in_sample
 from gradwatch.harness.agreement.suite import (
     Agreement,
@@ -31,50 +30,34 @@ from gradwatch.impls.contract import Op
 
 
 class Step(Struct):
-    """A step of the job: it found the trials of an op, or judged one of them.
+    """The verdicts on a trial; done, total: trials judged, and that were to be."""
 
-    done, total: trials that are judged, and that were to be.
-    """
-
-    op: str
-    names: list[str] = []
-    verdicts: Agreement | None = None
-    done: int = 0
-    total: int = 0
+    verdicts: Agreement
+    done: int
+    total: int
 
 
 def judged(
     asked: Asked,
     child: Child,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    remembered: Remembered | None = None,
 ) -> Agreement:
     """The verdicts that a process with the job `judge` gives, as `agree` would.
 
     An op whose page or formula cannot be run has one record, with what has happened.
-    What is remembered is taken as it is, and not judged again.
     """
     entries = known.load()  # a damaged file ends a run before it begins
     agreement, failed = Agreement(), dict[str, Failed]()
-    memory = remembered or Remembered(asked)
 
     def request(left: Sequence[str]) -> Asked:
-        settled = [*agreement.trials, *memory.trials]
-        return structs.replace(asked, ops=left, settled=settled)
+        return structs.replace(asked, ops=left, settled=agreement.trials)
 
     for step in child.run(asked.ops, request, Step):
         if isinstance(step, Failed):
             failed.setdefault(step.op, step)
-        elif step.verdicts is None:
-            for verdicts in memory.recall(step.op, step.names):
-                agreement.add(verdicts)
-                agreement.recalled += len(verdicts.records)
         else:
             agreement.add(step.verdicts)
-            memory.learn(step.op, step.verdicts)
             progress(step.done, step.total)
-    memory.keep(failed)
-    agreement.remembered = memory.dates
     agreement.records += map(unjudged, failed.values())
     agreement.gone = vanished(asked, agreement, entries)
     return agreement
@@ -112,12 +95,9 @@ def judge(content: bytes, link: Link) -> None:
     chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op, patience=asked.timeout):
-            names = []
             for trial in _chosen(op, asked, pages.load):
                 chosen.append(trial)
-                names.append(trial.name)
                 link.alive()
-            link.tell(Step(op, names))
     entries = known.load()
     settled = {*asked.settled}
     tasks = [
@@ -131,7 +111,7 @@ def judge(content: bytes, link: Link) -> None:
     for done, (trial, outcomes) in enumerate(judging, 1):
         with link.at(trial.op, trial.name, asked.timeout):
             verdicts = judge_trial(trial, outcomes, entries)
-            link.tell(Step(trial.op, [], verdicts, done, total))
+            link.tell(Step(verdicts, done, total))
 
 
 def _chosen(

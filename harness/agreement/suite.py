@@ -58,8 +58,7 @@ class Agreement(Struct):
     `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
     whose second run differed in some bit from the first (reported, not judged).
     `trials` are the name and the device of each trial. Of a run alone: `gone` are known
-    outcomes that did not occur; `recalled` counts the records that an earlier run
-    judged, and `remembered` says of each of their ops when the oldest was judged.
+    outcomes that did not occur.
     """
 
     records: list[AgreeRecord] = []
@@ -68,8 +67,6 @@ class Agreement(Struct):
     unrepeatable: list[str] = []
     trials: list[tuple[str, str]] = []
     gone: tuple[known.Known, ...] = ()
-    recalled: int = 0
-    remembered: dict[str, str] = {}
 
     @property
     def unexpected(self) -> list[AgreeRecord]:
@@ -92,8 +89,6 @@ class Agreement(Struct):
         self.missing |= other.missing
         self.unrepeatable += other.unrepeatable
         self.trials += other.trials
-        self.recalled += other.recalled
-        self.remembered |= other.remembered
         for op, matrix in other.pairs.items():
             keep_worst(self.pairs.setdefault(op, {}), matrix)
 
@@ -110,8 +105,6 @@ class Agreement(Struct):
             missing=self.missing,
             unrepeatable=self.unrepeatable,
             pairs=self.pairs,
-            recalled=self.recalled,
-            remembered=self.remembered,
         )
 
 
@@ -127,7 +120,6 @@ def combined(
         {name: why for name, why in missing.items() if name not in ran},
         [*dict.fromkeys((*before.unrepeatable, *now.unrepeatable))],
         gone=gone(records, known.load()),
-        remembered=now.remembered,
     )
     summary = both.summary()
     summary.sampled = before.sampled | now.sampled

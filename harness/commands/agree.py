@@ -17,7 +17,6 @@ from rich.text import Text
 
 from gradwatch.harness.agreement.output import junit, markdown
 from gradwatch.harness.agreement.overall import Overall, overall
-from gradwatch.harness.agreement.remembered import Remembered
 from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.sampling import (
     explained,
@@ -26,12 +25,11 @@ from gradwatch.harness.agreement.sampling import (
 )
 from gradwatch.harness.agreement.suite import Agreement, Asked, combined
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, keep, output, progress, say
+from gradwatch.harness.console.terminal import ending, keep, output, progress
 from gradwatch.harness.dashboard.families import family_of
 from gradwatch.harness.dashboard.matrix import short
 from gradwatch.harness.hosts import agree_on_hosts, connected
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.paths import PROJECT, user_cache
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import Required, left_out
 from gradwatch.harness.project.verdicts import MEANINGS, SIGNS
@@ -58,11 +56,7 @@ from gradwatch.impls.catalogue import framework_of
     is_flag=True,
     help="A first look: of each op only the first case in each regime and precision.",
 )
-@click.option(
-    "--fresh",
-    is_flag=True,
-    help="Judge all again, also what a run has judged.",
-)
+@options.fresh
 @click.option("--next", "following", hidden=True, default="")  # of `init`
 @options.json_file
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")
@@ -70,7 +64,6 @@ from gradwatch.impls.catalogue import framework_of
 def command(
     require: tuple[str, ...],
     address: str,
-    fresh: bool,
     following: str,
     json_file: str | None,
     junit_file: str | None,
@@ -82,8 +75,7 @@ def command(
     All backends get the same bytes. Each gradient, output and state is compared with a
     reference in a wider type. The tolerance of each element is derived from its
     rounding radius. Known defects of frameworks are expected; if one is gone, that
-    fails, too. What an earlier run judged is remembered as long as nothing has changed
-    that a verdict depends on; --fresh judges it again.
+    fails, too.
 
     \b
     Examples:
@@ -108,12 +100,10 @@ def command(
     if address == "local":
         options.on_this_machine(given["devices"])
     started = time.monotonic()
-    why_not, machines = "", list[str]()
+    machines = list[str]()
     if address == "local":
         with Child(judge) as child, progress("judging") as advance:
-            remembered = Remembered(asked, user_cache(), fresh=fresh)
-            agreed = judged(asked, child, advance, remembered)
-        why_not = remembered.why_not
+            agreed = judged(asked, child, advance)
     else:
         agreed, machines = _elsewhere(asked, address, pages)
     if not agreed.records and not agreed.missing:
@@ -131,8 +121,6 @@ def command(
         keep(AGREE, content, json_file, combined)
     if json_file != "-":
         show(agreed, seconds, summary, following)
-        if why_not and not (PROJECT.table or pages):
-            say(f"nothing is remembered: {why_not}")
     _check_required(agreed, require)
     return agreed.exit_code
 
@@ -229,11 +217,7 @@ def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
         )
     known = {(r.op, r.backend, r.verdict) for r in agreed.records if r.listed}
     line += f"; {_many(len(known), 'known defect')}" if known else ""
-    line += f" ({seconds:.1f} s"
-    if agreed.recalled:
-        since = min(agreed.remembered.values())
-        line += f"; {agreed.recalled} remembered, judged since {since}"
-    return line + ")"
+    return line + f" ({seconds:.1f} s)"
 
 
 def _many(count: int, what: str) -> str:
@@ -253,8 +237,6 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
         parts.append(f"all cases of {names}: --op and --backend")
     if summary.first_case:
         parts.append("all but the first cases: gradwatch agree")
-    if agreed.recalled:
-        parts.append("what is remembered: --fresh")
     return "; ".join(parts)
 
 

@@ -51,14 +51,13 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @options.backend
 @options.several("part", lambda: PARTS, f"Only this part: {', '.join(PARTS)}.")
 @options.require("End with exit code 3")
-@click.option("--fresh", is_flag=True, help="Judge all again.")
+@options.fresh
 @options.seed
 @options.jobs
 def command(
     folder: Path,
     backends: tuple[str, ...],
     parts: tuple[str, ...],
-    fresh: bool,
     **given: Any,
 ) -> int:
     r"""Run all checks, then write one summary and end with one exit code.
@@ -82,7 +81,7 @@ def command(
             before, notes = problems_of(folder / "nightly.json")
             for note in notes:
                 say(note)
-            night = Night(folder, fresh=fresh, **given)
+            night = Night(folder, **given)
             done = runner.run(night, chosen, lambda one: say(shown(one)))
             report = Report(done, before, notes)
             runner.write(report, night)

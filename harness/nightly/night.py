@@ -76,7 +76,7 @@ class Night:
     """The settings of a nightly run.
 
     `budget` is in seconds, for the whole run; `results` is the folder with the history;
-    `folder` is where all output goes; if `fresh`, nothing is remembered.
+    `folder` is where all output goes.
     """
 
     folder: Path
@@ -88,7 +88,6 @@ class Night:
     jobs: int = 2
     results: Path = ROOT / "results"
     root: Path = ROOT
-    fresh: bool = False
 
     @property
     def parts(self) -> Path:

@@ -78,13 +78,9 @@ def second_orders(night: Night) -> Result:
 def _judged(night: Night, part: str, *options: str) -> Result:
     """Run `agree`; its document says what is not as expected."""
     options += ("--seed", str(night.seed), "--jobs", str(night.jobs))
-    fresh = ["--fresh"] if night.fresh else []
-    content, ended = night.document(part, AGREE, "agree", *options, *fresh)
+    content, ended = night.document(part, AGREE, "agree", *options)
     summary, judged = content.summary, {record.verdict for record in content.records}
     line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
-    if summary.recalled:
-        since = min(summary.remembered.values())
-        line += f"; {summary.recalled:,} remembered, judged since {since}"
     required = ended.line if ended.code == 3 else ""
     if judged <= {"unsupported"}:
         required = required or "nothing was judged"

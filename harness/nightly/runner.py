@@ -2,7 +2,7 @@
 
 A part is a function that takes a `Night` and returns a `Result`; they are in
 harness/nightly/parts.py. If a part raises, the others still run. After a kill all parts
-run again, but verdicts, figures and comparisons are remembered where they were made.
+run again, but figures and comparisons are kept where they were made.
 """
 
 from __future__ import annotations

@@ -178,17 +178,3 @@ def _resolved() -> Project:
 
 PROJECT = _resolved()
 ROOT = PROJECT.root
-
-
-#: Names the folder of the cache, or is "off"; no verdict depends on it.
-CACHE = "GRADWATCH_CACHE"
-
-
-def user_cache() -> Path | None:
-    """The cache in the user's folder; None where nothing is to be remembered."""
-    named = os.environ.get(CACHE)
-    if named == "off":
-        return None
-    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or usual, "gradwatch")
-    return Path(named or folder).expanduser()

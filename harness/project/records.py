@@ -125,10 +125,8 @@ class AgreeSummary(Struct, kw_only=True):
     in part, and why. first_case: whether of each op only the first case in each regime
     and precision was judged. pairs: for each op and pair of backends the
     largest |a - b| over the sum of both radii; null is infinite. unrepeatable: cases
-    of which a second run was not bitwise equal. recalled: how many records an earlier
-    run judged, all they depend on being the same; remembered: of each of their ops,
-    when the oldest of them was judged. machines: of the hosts that judged, where it
-    was not done here.
+    of which a second run was not bitwise equal. machines: of the hosts that judged,
+    where it was not done here.
     """
 
     judged: int = 0
@@ -141,8 +139,6 @@ class AgreeSummary(Struct, kw_only=True):
     first_case: bool = False
     unrepeatable: list[str] = []
     pairs: dict[str, dict[str, dict[str, Number]]] = {}
-    recalled: int = 0
-    remembered: dict[str, Date] = {}
     machines: list[str] = []
     seconds: Number = None
     seed: int | None = None

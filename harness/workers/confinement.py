@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from operator import or_
 from pathlib import Path
 
-from gradwatch.harness.project.paths import ROOT, SOURCE, user_cache
+from gradwatch.harness.project.paths import ROOT, SOURCE
 from gradwatch.harness.workers.lifetime import adopt_orphans, die_with_parent
 
 #: Variables of the environment that such code gets; no other holds for a computation.
@@ -98,8 +98,7 @@ def writing_rules() -> int:
     """
     if _landlock() < 2:  # no file could be moved from folder to folder
         return -1
-    named = SOURCE, ROOT / "results", user_cache()
-    kept = {path.resolve() for path in named if path}
+    kept = {path.resolve() for path in (SOURCE, ROOT / "results")}
     above = {folder for one in kept for folder in one.parents}
     above -= {one for one in above if kept & {one, *one.parents}}  # one in another
     beside = [Path(tempfile.gettempdir())]

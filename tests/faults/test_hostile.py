@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import sys
-import zlib
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,7 +11,7 @@ from random import Random
 import pytest
 
 from gradwatch.harness import __main__ as command_line
-from gradwatch.harness.agreement import remembered, suite
+from gradwatch.harness.agreement import suite
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.dashboard import machine, site
 from gradwatch.harness.history import asv_results
@@ -41,7 +38,6 @@ READ = {
         "findings/index.json",
     ),
     "agree": ("latest/agree.json.gz",),
-    "remembered": ("latest/agree.json",),
 }
 
 
@@ -67,10 +63,6 @@ def run(command: str, results: Path) -> int:
         now = documents.document([AgreeRecord(**given)], AgreeSummary())
         if why := latest.keep(AGREE, now, suite.combined):
             say(why)
-        return 0
-    if command == "remembered":
-        with contextlib.suppress(OSError):  # its caller says so
-            remembered.read(results / "latest" / "agree.json", b"key")
         return 0
     output = ["--output", str(results.parent / "html")] if command == "report" else []
     sys.argv = ["gradwatch", command, "--results", str(results), *output]
@@ -104,7 +96,7 @@ def test_a_hostile_file_is_one_line_within_two_seconds_and_a_gigabyte(
     for number in range(FILES):
         folder = tmp_path / "now"
         results = made(folder)
-        command = random.choices([*READ], (4, 1, 4, 2))[0]
+        command = random.choices([*READ], (4, 1, 4))[0]
         name = random.choice(READ[command])
         how = hostile.spoilt(results / name, random)
         seen = hostile.seen(partial(run, command, results), folder, sound[command])
@@ -147,10 +139,3 @@ def test_a_damaged_machine_is_one_trouble_however_many_commits_it_has(tmp_path):
     assert asv_results.read(results / "asv", [], troubles) == ()
     (line,) = map(str, troubles)
     assert "machine.json: not readable as JSON" in line
-
-
-def test_a_remembered_pipe_or_bomb_is_nothing_that_is_remembered(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "bomb").write_bytes(zlib.compress(bytes(300 << 20), 1))
-    places = [tmp_path / name for name in ("pipe", "bomb")]
-    assert [remembered.read(place, b"key") for place in places] == [("", {})] * 2

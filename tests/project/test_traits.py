@@ -15,7 +15,6 @@ FRAMEWORKS = {*map(framework_of, backend_names())}
 NAMING = {
     "tracing": "it reads PyTorch's programs",
     "check": "it checks functions of PyTorch",
-    "agreement/remembered.py": "only JAX can keep what it compiles",
     "agreement/calls.py": "a script says each call in the framework's own names",
     "agreement/repro.py": "a script calls each framework in its own idiom",
     "commands/init.py": "a first page is written from a function of PyTorch",

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.project import paths
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers.confinement import writing_rules
 from gradwatch.harness.workers.formulas.fork import Fork
@@ -35,38 +34,14 @@ def answer(file: Path) -> str:
         fork.end()
 
 
-@pytest.fixture
-def rules(monkeypatch):
-    """As in a process of its own, with the temporary files and the cache of a user."""
-    monkeypatch.setenv(paths.CACHE, str(SOURCE / "build" / "cache"))
-    writing_rules.cache_clear()
-    yield
-    writing_rules.cache_clear()
-
-
 @pytest.mark.parametrize("name", ["pyproject.toml", "harness/new.py", "results/new"])
-def test_a_fork_writes_to_nothing_of_ours(name, rules):
+def test_a_fork_writes_to_nothing_of_ours(name):
     if writing_rules() < 0:
         pytest.skip("this kernel has no Landlock")
     assert answer(SOURCE / name) == "PermissionError"
     assert tried(str(SOURCE / name).encode()) == b"written", "it could before"
 
 
-def test_a_fork_writes_temporary_files(tmp_path, rules):
+def test_a_fork_writes_temporary_files(tmp_path):
     (tmp_path / "there").touch()
     assert [answer(tmp_path / name) for name in ("there", "new")] == ["written"] * 2
-
-
-def test_a_fork_writes_to_no_cache_of_verdicts_but_beside_it(monkeypatch, tmp_path):
-    """Where the cache is not among temporary files."""
-    monkeypatch.setenv(paths.CACHE, str(tmp_path / "home" / "gradwatch"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    for name in ("tmp", "home/gradwatch", "home/torch"):
-        (tmp_path / name).mkdir(parents=True)
-    writing_rules.cache_clear()
-    found = {
-        name: answer(tmp_path / name / "new")
-        for name in ("home/gradwatch", "home/torch")
-    }
-    writing_rules.cache_clear()
-    assert found == {"home/gradwatch": "PermissionError", "home/torch": "written"}

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-from msgspec import structs
 
 from gradwatch.harness.project.machines import has_cuda as has_cuda
 from gradwatch.harness.project.paths import PROJECT, ROOT
@@ -72,19 +71,12 @@ class Facts(msgspec.Struct):
     """What a Python says of itself.
 
     python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
-    asked for that are installed. The rest is asked for separately: installed: name,
-    version and hash of the list of files of each distribution; unlisted: those that can
-    change unseen; libc: name and version of GNU's, or "". why_missing: why the one
-    framework that was asked for cannot be used.
+    asked for that are installed.
     """
 
     python: str
     numpy: str
     frameworks: list[str]
-    libc: str = ""
-    installed: list[tuple[str, str, str]] = []
-    unlisted: list[str] = []
-    why_missing: str = ""
 
 
 def variable(framework: str) -> str:
@@ -101,17 +93,15 @@ def interpreters_of(
     frameworks: Sequence[str], root: Path = ROOT
 ) -> dict[str, Interpreter]:
     """The Pythons of frameworks; each Python is asked once, all at the same time."""
-    return {one.framework: one for one, _ in _all_examined(frameworks, root)}
-
-
-def installed(frameworks: Sequence[str]) -> dict[str, Facts]:
-    """What is installed for each framework; nothing of it is imported."""
-    found = {}
-    for one, facts in _all_examined(frameworks, contents=True):
-        if not isinstance(facts, Facts) or one.why_missing:
-            facts = Facts("", "", [], why_missing=f"{one.why_missing}; {one.mend}")
-        found[one.framework] = structs.replace(facts, frameworks=[])
-    return found
+    placed = [_placed(name, root) for name in frameworks]
+    there: dict[Path, list[str]] = {}
+    for one in placed:
+        if one.python.exists():
+            there.setdefault(one.python, []).append(one.framework)
+    with ThreadPoolExecutor(max(1, len(there))) as pool:
+        said = {path: pool.submit(ask, path, names) for path, names in there.items()}
+    answers = {path: one.exception() or one.result() for path, one in said.items()}
+    return {one.framework: _examined(one, answers.get(one.python)) for one in placed}
 
 
 def broken(interpreter: Interpreter, error: str) -> Interpreter:
@@ -180,26 +170,8 @@ def _absent(one: Interpreter) -> Interpreter:
 # What it has ----------------------------------------------------------------------
 
 
-def _all_examined(
-    frameworks: Sequence[str], root: Path = ROOT, *, contents: bool = False
-) -> list[tuple[Interpreter, Facts | BaseException | None]]:
-    """The Pythons of frameworks, and what each says; None where there is none."""
-    placed = [_placed(name, root) for name in frameworks]
-    there: dict[Path, list[str]] = {}
-    for one in placed:
-        if one.python.exists():
-            there.setdefault(one.python, []).append(one.framework)
-    with ThreadPoolExecutor(max(1, len(there))) as pool:
-        said = {p: pool.submit(ask, p, n, contents=contents) for p, n in there.items()}
-    answers = {p: one.exception() or one.result() for p, one in said.items()}
-    return [
-        (_examined(one, answers.get(one.python)), answers.get(one.python))
-        for one in placed
-    ]
-
-
-def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> Facts:
-    """What a Python has of these frameworks, with `contents` all that is installed.
+def ask(python: Path, frameworks: Sequence[str]) -> Facts:
+    """What a Python has of these frameworks.
 
     None of it is imported, and one process answers for all: to start one takes longer.
 
@@ -207,7 +179,7 @@ def ask(python: Path, frameworks: Sequence[str], *, contents: bool = False) -> F
         OSError, ValueError, subprocess.SubprocessError: It does not run.
     """
     done = subprocess.run(
-        [python, _QUESTION, *(["--contents"] if contents else ()), *frameworks],
+        [python, _QUESTION, *frameworks],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
