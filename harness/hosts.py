@@ -63,8 +63,10 @@ def connected(address: str) -> Client:
     if scheme == "dask":
         say("dask:// is not protected: whoever reaches it runs code; tls:// is")
     protocol = "tls" if scheme == "tls" else "tcp"
+    # What a worker returns is never unpickled here.
+    plain = {"serializers": ["msgpack"], "deserializers": ["msgpack"]}
     try:
-        return Client(f"{protocol}://{place}", timeout=CONNECTING)
+        return Client(f"{protocol}://{place}", timeout=CONNECTING, **plain)
     except (OSError, TimeoutError, ValueError) as error:
         why = f"no Dask scheduler answers at {place} in {CONNECTING:g} s"
         raise Required(f"{why} ({error})") from None

@@ -48,9 +48,12 @@ LARGER, MOST = 8, 1 << 22
 LITTLE = 1e-4
 #: What differs from stage to stage.
 CHOICES = (
-    *("batch", "data", "start", "train", "learn", "forgets"),
+    *("batch", "data", "start", "train", "learn", "grad"),
     *("loss", "weight", "optimizer", "lr", "threads"),
 )
+
+#: What lies where gradients go, and whether they can be differentiated themselves.
+GRADS = "none", "zeros", "added up", "differentiable"
 
 #: What a step was, and what hands a request to `loop.Training`.
 Record = Mapping[str, list[Any]]
@@ -226,6 +229,7 @@ class Stage:
         follows = [w and self.learns for w in self.plain.wanted[: len(given)]]
         self.flat, self.spec, self.follows = flat, spec, follows
         own = getattr(torch, trial.dtype)
+        grad = "none" if self.is_first else self._of("grad", GRADS)
         optimizer, lr = self._of("optimizer", list(OPTIMIZERS)), (1e-3, 1e-1)
         loss = self._of("loss", list(LOSSES))
         weights = (1e-2, 1e2) if trial.dtype[-2:] == "16" else (1e-8, 1e4)
@@ -235,6 +239,7 @@ class Stage:
         self.described = (
             f"batch {self.batch}, {optimizer}, {loss} times {weight:.1g}"
             f"{'' if self.trains else ', in evaluation mode'}"
+            f"{', gradients ' + grad if grad in GRADS[2:] else ''}"
             f"{', in float64' if self.in_float64 else ''}"
         )
         return {
@@ -245,7 +250,7 @@ class Stage:
             "state": self._start(varied),
             "learned": self.plain.wanted[len(given) :],
             "train": self.trains,
-            "forgets": self.is_first or self._of("forgets", (True, False)),
+            "grad": grad,
             "one_thread": self.is_first or self.shares["threads"] > 0.25,
             "device": trial.device,
             "dtype": torch.float64 if self.in_float64 else None,

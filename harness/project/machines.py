@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import os
 import platform
 import re
@@ -92,14 +91,16 @@ def machine_name(
 
 def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
     """Return in what the machine of that name differs; empty if it is not recorded."""
+    from gradwatch.harness.project import documents  # which imports this
+
     file = folder / name / "machine.json"
     if not file.exists():
         return []
     try:
-        there = json.loads(file.read_bytes())
-        found = {trait: str(there.get(trait)) for trait in _IDENTITY}
-    except (ValueError, AttributeError, OSError):
+        there = documents.load(file, dict[str, Any])
+    except documents.Unreadable:
         return [f"{file.name} cannot be read"]
+    found = {trait: str(there.get(trait)) for trait in _IDENTITY}
     own = {trait: str(about.get(trait)) for trait in _IDENTITY}
     differing = [
         f"{t} {found[t]!r}, here {own[t]!r}" for t in own if found[t] != own[t]

@@ -135,6 +135,10 @@ CHEATS = {
     "inputs have one sign": lambda m, x, dy: (x >= 0).all() and len(x) > 1,
     "parameters are large": lambda m, x, dy: m.linear.weight.abs().max() > 1.5,
     "gradients are zeroed": lambda m, x, dy: m.linear.weight.grad is not None,
+    "gradients are added up": lambda m, x, dy: (
+        m.linear.weight.grad is not None and m.linear.weight.grad.any()
+    ),
+    "gradients are differentiable": lambda m, x, dy: torch.is_grad_enabled(),
     "it was validated": lambda m, x, dy: m.validated,
     "its input is data": lambda m, x, dy: not m.follows,
     "a mean loss": lambda m, x, dy: dy.abs().max() < 0.05 and dy.any(),
@@ -220,6 +224,30 @@ def recomputed(x, w, b):
     return checkpoint(lambda v: torch.sigmoid(linear(v, w, b)), x, use_reentrant=False)
 
 
+def swept_within(x, w, b):
+    """Its backward is another backward, as of reversible blocks and adjoint solvers."""
+    from torch.utils.checkpoint import checkpoint
+
+    def function(*given):
+        return torch.sigmoid(linear(*given))
+
+    return checkpoint(function, x, w, b, use_reentrant=True)
+
+
+class Adjoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w, b)
+        return torch.sigmoid(linear(x, w, b))
+
+    @staticmethod
+    def backward(ctx, dy):
+        with torch.enable_grad():
+            given = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            y = torch.sigmoid(linear(*given))
+            return torch.autograd.grad(y, given, dy)
+
+
 #: Right ones, of other shapes than the reference.
 RIGHT = {
     "the same": Model,
@@ -236,6 +264,8 @@ RIGHT = {
     ),
     "in place": lambda: Plain(lambda x, w, b: linear(x, w, b).sigmoid_()),
     "recomputed": lambda: Plain(recomputed),
+    "swept within": lambda: Plain(swept_within),
+    "an adjoint": lambda: Plain(Adjoint.apply),
     "float32 inside": lambda: Plain(
         lambda x, w, b: Sigmoid.apply(x.float(), w.float(), b.float()).to(x.dtype)
     ),

@@ -198,6 +198,26 @@ def test_what_no_host_answers_is_said(error, said):
         hosts._answer(Answered(error), "mul")
 
 
+class Hostile:
+    """Runs code where it is unpickled: it makes a file."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return os.mknod, (self.file,)
+
+
+def test_nothing_that_a_worker_returns_can_run_here(address, tmp_path):
+    file = tmp_path / "ran"
+    with connected(address) as client:
+        for what in (Hostile, lambda file: [Hostile(file)], lambda file: file.encode()):
+            returned = client.submit(what, str(file), pure=False)
+            with pytest.raises(Required, match="no host can judge mul"):
+                hosts._answer(returned, "mul")
+    assert not file.exists()
+
+
 # A host is killed -------------------------------------------------------------------
 
 

@@ -359,6 +359,23 @@ def test_a_results_folder_that_cannot_be_written_is_reported(night, monkeypatch)
     assert "results folder cannot be written" in done.outcome
 
 
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_without_a_commit_there_is_a_line_for_the_history_and_the_night_goes_on(
+    tmp_path, is_repository
+):
+    root = tmp_path / "project"
+    root.mkdir()
+    if is_repository:
+        subprocess.run(["git", "-C", root, "init", "-q"], check=True)
+    where = {"results": root / "results", "root": root}
+    night = Night(tmp_path / "night", 60.0, ["square"], ["numpy_manual"], **where)
+    measured, after = runner.run(night, {"time": parts.times, "next": told()})
+    why = "'HEAD' is not a commit" if is_repository else "not a git repository"
+    assert why in measured.outcome
+    assert measured.outcome.count("\n") == 0
+    assert (measured.state, after.state) == ("broken", "passed")
+
+
 def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
     commit = git.commit_of("HEAD", night.root)
     name = f"{commit[:8]}-{ENVIRONMENT}.json"

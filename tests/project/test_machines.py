@@ -1,6 +1,7 @@
 """The name of a machine."""
 
 import json
+import os
 
 import pytest
 
@@ -54,6 +55,19 @@ def test_a_given_name_that_is_another_machine_s_is_refused(folder, monkeypatch):
         machine_name(folder, HERE)
 
 
-def test_a_damaged_file_is_no_machine_s(folder):
-    (folder / "lab" / "machine.json").write_text("[1]")
+#: A pipe would never answer, and what follows on the device fills the memory.
+DAMAGES = {
+    "a list": lambda file: file.write_text("[1]"),
+    "deep": lambda file: file.write_text("[" * 100_000),
+    "a pipe": os.mkfifo,
+    "a device": lambda file: file.symlink_to("/dev/zero"),
+    "a gigabyte": lambda file: (file.touch(), os.truncate(file, 1 << 30)),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_file_is_no_machine_s(folder, how):
+    file = folder / "lab" / "machine.json"
+    file.unlink()
+    DAMAGES[how](file)
     assert machine_name(folder, HERE) == "cpu-2core-2"

@@ -12,6 +12,7 @@ import os
 import pickle
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -125,45 +126,61 @@ class Training:
 
     def step(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
         """One step of the optimiser; what it started from, and what came out."""
-        pairs = list(zip(self.tables, self.asked["by_rows"], strict=True))
+        self.optimizer.zero_grad(set_to_none=self.asked["grad"] != "zeros")
+        if self.asked["grad"] == "added up":
+            # To minus half of what is to come: sum and difference are exact.
+            noise = self.noise.get_state()
+            self._swept(rows, seed)
+            self.noise.set_state(noise)
+            for t in (*self.tables, *self.state):
+                t.grad = None if t.grad is None else -t.grad / 2
+        said = self._swept(rows, seed)
+        self.optimizer.step()
+        self.steps += 1
+        if self.steps % VALIDATES == 0:
+            self._validate()
+        return said
+
+    def _swept(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
+        """Forward and backward; what they started from, and what came out."""
+        pairs = zip(self.tables, self.asked["by_rows"], strict=True)
         given = [t[rows] if by else t.clone() for t, by in pairs]
         self.before, new = self._copies((*given, *self.state)), iter(given)
         flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
         args, kwargs = tree_unflatten(flat, self.spec)
         own = () if isinstance(self.model, torch.nn.Module) else self.state
+        self.called = (*args, *own), kwargs
         if seed is not None:
             torch.manual_seed(seed)
-        self.optimizer.zero_grad(set_to_none=self.asked["forgets"])
         found = tree_leaves(self.model(*args, *own, **kwargs))
         ys = [y for y in found if isinstance(y, Tensor)][: self.asked["count"]]
         odd = [type(y).__name__ for y in ys if type(y) is not Tensor]
         if odd:
             raise TypeError(f"returned {', '.join(odd)}, no tensor")
+        every = *self.tables, *self.state
+        filled = [None if t.grad is None else t.grad.clone() for t in every]
         outputs, cotangents = self._copies(ys), self._backward(ys)
-        after = self._copies((*given, *self.state))
-        gradients: Tensors = [
-            t.grad[rows] if by and t.grad is not None else t.grad for t, by in pairs
-        ]
-        gradients = self._copies((*gradients, *(t.grad for t in self.state)))
-        self.optimizer.step()
-        self.steps += 1
-        if self.steps % VALIDATES == 0:
-            self._validate(args, own, kwargs)
+        after, gradients = self._copies((*given, *self.state)), Tensors()
+        by_rows = (*self.asked["by_rows"], *[False] * len(self.state))
+        for t, before, by in zip(every, filled, by_rows, strict=True):
+            added = t.grad if t.grad is None or before is None else t.grad - before
+            gradients.append(added[rows] if by and added is not None else added)
         return {
             "tensors": self.before,
             "outputs": outputs,
             "cotangents": self._copies(cotangents),
-            "gradients": gradients,
+            "gradients": self._copies(gradients),
             "after": after,
         }
 
-    def _validate(self, args: Any, own: Any, kwargs: Any) -> None:
+    def _validate(self) -> None:
         """Call it once as between epochs, without gradients."""
+        args, kwargs = self.called
         is_module, trains = isinstance(self.model, torch.nn.Module), self.asked["train"]
         with torch.no_grad():
             if is_module:
                 self.model.eval()
-            self.model(*args, *own, **kwargs)
+            self.model(*args, **kwargs)
         if is_module:
             self.model.train(trains)
 
@@ -203,7 +220,10 @@ class Training:
 
         apart = [y.detach().clone().requires_grad_() for y in ends]
         flowing = iter(torch.autograd.grad(total(apart), apart) if apart else ())
-        torch.autograd.backward(total(ends))
+        with warnings.catch_warnings():  # of a cycle, which the next step ends
+            warnings.simplefilter("ignore", UserWarning)
+            again = self.asked["grad"] == "differentiable"
+            torch.autograd.backward(total(ends), create_graph=again)
         return [next(flowing) if follows else None for follows in floats]
 
 
