@@ -197,10 +197,15 @@ def handed_over(blank: Trial, label: str, args: Sequence[Any]) -> Iterator[Trial
     given = used.mapped(blank.held, (tuple(args), dict(blank.kwargs)))
     own = replace(blank, args=given[0], kwargs=given[1])
     yield own.called(label, thorough=True, as_given=True)
+    marked = any(getattr(t, "requires_grad", False) for t in own.tensors)
     for name in HANDED_OVER[1:]:
         if name not in used.FOREIGN:
-            laid, scale = REGIMES[name].layout, SCALES.get(name, 1.0)
-            relaid = functools.partial(used.relaid, layout=laid, scale=scale)
+
+            def relaid(tensor: Any, name: str = name) -> Any:
+                kept = marked and not tensor.requires_grad  # a target, a mask
+                scale = 1.0 if kept else SCALES.get(name, 1.0)
+                return used.relaid(tensor, REGIMES[name].layout, scale)
+
             changed = used.mapped(relaid, own.args)
             yield own.called(f"{label}, {name}", regime=REGIMES[name], args=changed)
 

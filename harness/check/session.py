@@ -318,7 +318,8 @@ class Session:
         with contextlib.suppress(Exception), _quiet(trial):
             if callable(self.candidate):
                 bound = self.subject.bound(trial, traced=False)
-                self.used.admits(self.used.bind(self.candidate, bound), bound.tensors)
+                call = self.used.bind(self.candidate, bound)
+                self.used.admits(call, bound.tensors, bound.wanted)
             return True
         return False
 

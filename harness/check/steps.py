@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,12 @@ from torch.utils._pytree import tree_map
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench
 from gradwatch.harness.check.frameworks.pytorch import array_of
-from gradwatch.harness.check.frameworks.runs import floating, nodes_behind, numbers
+from gradwatch.harness.check.frameworks.runs import (
+    Graph,
+    floating,
+    nodes_behind,
+    numbers,
+)
 
 #: A step in float64, whose own error is about its square root: 1e-12, or 1e-8 by it.
 STEP = 1e-6
@@ -23,8 +29,8 @@ NEAR = 1e-3
 def steps_have_its_slope(subject: Any, trial: Trial) -> bool:
     """Whether the steps of a forward have the slope that its values show, in float64.
 
-    They have another one where it rounds, or looks for a root by bisection. Asked only
-    of what runs a `torch.autograd.Function`: a detach elsewhere is meant.
+    They have another one where it rounds, or looks for a root by bisection. A detach is
+    meant, but where a `torch.autograd.Function` runs, or a hook gives that slope.
     """
 
     def widened(value: Any) -> Any:
@@ -36,9 +42,6 @@ def steps_have_its_slope(subject: Any, trial: Trial) -> bool:
     wide = replace(trial, args=args, kwargs=kwargs, dtype="float64")
     bench = Bench(subject, None, wide)
     bound, call = bench.bound, bench.call
-    own = torch.autograd.function.BackwardCFunction
-    if not any(isinstance(node, own) for node in nodes_behind(bench.expected.outputs)):
-        return True
     cotangents = bench.cotangents()
     pairs = enumerate(zip(bound.tensors, bound.wanted, strict=True))
     moved = [wide.tangent(t, i) if wanted else None for i, (t, wanted) in pairs]
@@ -53,12 +56,28 @@ def steps_have_its_slope(subject: Any, trial: Trial) -> bool:
             if dy is not None
         )
 
-    nodes = bench.truth(cotangents).right.graphs["first"]
-    slope = sum(
-        float(np.sum(nodes[f"d{name}"].value * array_of(along)))
-        for name, along in zip(bound.names, moved, strict=True)
-        if along is not None and f"d{name}" in nodes
-    )
+    def slope(gradients: Mapping[str, Any]) -> float:
+        pairs = zip(bound.names, moved, strict=True)
+        return sum(
+            float(np.sum(gradients[f"d{name}"] * array_of(along)))
+            for name, along in pairs
+            if along is not None and gradients.get(f"d{name}") is not None
+        )
+
     with torch.no_grad():
         seen = (value(STEP) - value(-STEP)) / (2 * STEP)
-    return abs(seen - slope) <= NEAR * (abs(seen) + abs(slope))
+
+    def shows(other: float) -> bool:
+        return abs(seen - other) <= NEAR * (abs(seen) + abs(other))
+
+    nodes = bench.truth(cotangents).right.graphs["first"]
+    if shows(slope({name: node.value for name, node in nodes.items()})):
+        return True
+    own = torch.autograd.function.BackwardCFunction
+    if any(isinstance(node, own) for node in nodes_behind(bench.expected.outputs)):
+        return False
+    found = Graph(call, bound.tensors, bound.wanted).backward(cotangents)
+    given = (None if g is None else array_of(g) for g in found)
+    return not shows(
+        slope(dict(zip((f"d{n}" for n in bound.names), given, strict=True)))
+    )

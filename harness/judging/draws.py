@@ -37,6 +37,8 @@ Generator = np.random.Generator
 FEW = 11
 #: Beside moves: what is linear in one input.
 _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
+#: What may add up terms to nothing.
+_ADDED_UP = ("sum", "sum_to", "scatter_add")
 #: A range so near to its end that overflow must be looked at element by element. What
 #: is below must grow to 16 times itself, and no first-order picture holds so far.
 NEAR = SMALL**2
@@ -80,7 +82,7 @@ class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
     With errors `beside` these, of what they are more alone; with `again`, products of
-    matrices are computed again for each use.
+    matrices are computed again for each use, and sums that are zero are left out.
 
     Attributes:
         own: What each node's own rounding adds, in E.
@@ -114,6 +116,7 @@ class Draws:
         self.hot = any(map(self._near_the_end, order))
         last_use = {s: node for node in order for s in node.inputs}
         self._again = self._products_used_again() if again else frozenset()
+        self._nothing = self._left_out() if again else {}
         self._last: dict[Node, list[Node]] = {node: [] for node in order}
         for source, node in last_use.items():
             self._last[node].append(source)
@@ -137,6 +140,21 @@ class Draws:
                 self._widths[node] = width + self._widths.get(node, 0.0)
                 several.add(node)
         return frozenset(several)
+
+    def _left_out(self) -> dict[Node, Mask]:
+        """Where sums are zero but for the rounding of the wide type.
+
+        So is what a softmax gives back to the shift of its scores, and a normalisation
+        to a bias before it: one formula adds it up, and another leaves it out.
+        """
+        found = {}
+        for node in self.order:
+            if operation(node) in _ADDED_UP and node.value.dtype.kind == "f":
+                wide = self.errors.errors[node] * np.finfo(node.dtype).eps
+                nothing = np.abs(node.value) <= wide
+                if nothing.any():
+                    found[node] = nothing
+        return found
 
     def _uses(self) -> Counter[Node]:
         """How often each node is used, but for shifts: nothing is seen of their error.
@@ -173,10 +191,11 @@ class Draws:
             draw: How large they are.
         """
         values: dict[Node, Pair] = {}
+        turned: dict[tuple[Node, ...], Array] = {}
         again = self._again.difference(keep)
         for node in self.order:
             if node in self._choices:
-                values[node] = self._weights(node, rng, draw)
+                values[node] = self._weights(node, rng, draw, turned)
             else:
                 given = [values[s] for s in node.inputs]
                 for i, source in enumerate(node.inputs if again else ()):
@@ -188,6 +207,10 @@ class Draws:
                 values[node] = self._overflown(plus), self._overflown(minus)
             if node not in self._choices and node not in again:
                 values[node] = self._moved(node, values[node], rng, draw)
+            if node in self._nothing:
+                still = self._nothing[node], node.value
+                plus, minus = values[node]
+                values[node] = np.where(*still, plus), np.where(*still, minus)
             for source in self._last[node]:
                 if source not in keep:
                     del values[source]
@@ -245,13 +268,25 @@ class Draws:
         noise: Array = np.where(significand < 0, -of_each[place], of_each[place])
         return noise
 
-    def _weights(self, node: Node, rng: Generator, draw: Draw) -> Pair:
-        """Those of the reference, but where a choice is contested."""
+    def _weights(
+        self,
+        node: Node,
+        rng: Generator,
+        draw: Draw,
+        turned: dict[tuple[Node, ...], Array],
+    ) -> Pair:
+        """Those of the reference, but where a choice is contested.
+
+        What one side of a maximum loses the other one gains.
+        """
         mask = self.open.get(node)
         if mask is None or not mask.any():
             return node.value, node.value
-        moved = contested.turned(node, mask, rng, together=draw.together)
-        change = draw.turns * moved * self.shares.get(node, 1.0)
+        change = turned.get(node.inputs[::-1])
+        if change is None:
+            moved = contested.turned(node, mask, rng, together=draw.together)
+            change = draw.turns * moved * self.shares.get(node, 1.0)
+            turned[node.inputs] = -change
         return node.value + change, node.value - change
 
     def _within(self, value: Array) -> Array:

@@ -53,16 +53,21 @@ class _Count(TorchDispatchMode):
 
 
 def cost_of(
-    call: Callable[..., Any], tensors: Sequence[torch.Tensor], most: float
+    call: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    wanted: Sequence[bool],
+    most: float,
 ) -> Cost:
     """What a call takes; it ends where that is beyond `most`.
+
+    A function may differentiate on its way, so that those `wanted` need a gradient.
 
     Raises:
         Exception: Whatever it raises.
     """
     count = _Count(most)
-    with plainly(), torch.no_grad():
-        given = [replica(t, False) for t in tensors]
+    with plainly():
+        given = list(map(replica, tensors, wanted))
         with contextlib.suppress(_Beyond), count:
             call(*given)
     return count.cost

@@ -232,7 +232,8 @@ class Tape(TorchDispatchMode):
 
     A tensor is known by its storage and by where its elements lie there: a view is
     another place in the same storage, and a write gives the storage another node. What
-    autograd does not follow, of which requires_grad is false, is read with a stop.
+    autograd does not follow, which requires no gradient or begins anew, is read with a
+    stop.
     """
 
     supports_higher_order_operators = True
@@ -308,7 +309,11 @@ class Tape(TorchDispatchMode):
     def stops(self, tensor: Tensor) -> bool:
         """Whether autograd ends at a tensor whose storage holds what it follows."""
         held = self.memory.get(_address(tensor))
-        recorded = tensor.requires_grad and torch.is_grad_enabled()
+        whole = tensor if tensor._base is None else tensor._base
+        # A leaf is one that the function has made of a constant: no input is one.
+        recorded = (
+            tensor.requires_grad and torch.is_grad_enabled() and not whole.is_leaf
+        )
         resolved = any(tensor is other for other in self.resolved)
         through = self.within or recorded or resolved or not is_inexact(tensor)
         return held is not None and held.followed and not through

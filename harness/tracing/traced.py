@@ -245,9 +245,7 @@ def trace(
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.layout != torch.strided:
             raise Untraceable(name, "is sparse", "sparse")
-    marked = any(t.requires_grad for t in given)
-    wanted = [t.requires_grad if marked else is_inexact(t) for t in given]
-    wanted += [own[n].requires_grad and n not in buffers for n in state]
+    wanted = [*wanted_of(given), *(own[n].requires_grad for n in state)]
     results: list[str] = []
 
     def run(*copies: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -263,6 +261,12 @@ def trace(
     program = again()
     refuse_uncovered(program)
     return Traced(program, names, tensors, tuple(results), tuple(wanted), again)
+
+
+def wanted_of(given: Sequence[torch.Tensor]) -> list[bool]:
+    """By which inputs a gradient is taken: those that are marked, or else by floats."""
+    marked = any(t.requires_grad for t in given)
+    return [t.requires_grad if marked else is_inexact(t) for t in given]
 
 
 def _results(out: Any, count: int) -> tuple[str, ...]:

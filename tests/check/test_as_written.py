@@ -585,3 +585,72 @@ def test_pytorch_s_own_steps_warn_of_nothing():
     report = check(norm, norm, shapes=[(3, 4)], dtypes="float32")
     assert "Warning" not in str(report)
     assert "empty 0x4" in {row.trial for row in report.rows}
+
+
+def penalty(x, w, factor=1.0):
+    """The slope of a critic, at a leaf of its own, and its value."""
+    at = x.detach().requires_grad_()
+    slope = torch.autograd.grad((at @ w).tanh().sum(), at, create_graph=True)[0]
+    return slope.square().sum() * factor + (x @ w).sum()
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_a_function_may_differentiate_at_a_leaf_of_its_own(factor):
+    given = [X, torch.randn(6, 3, generator=torch.manual_seed(0))]
+    wrong = None if factor == 1 else lambda x, w: penalty(x, w, factor)
+    found = check(penalty, wrong, [t.requires_grad_() for t in given], quick=True)
+    assert found.passes is (factor == 1), str(found)
+
+
+class Rows(torch.autograd.Function):
+    """An embedding whose gradient is sparse, and counts a row as often as it occurs."""
+
+    @staticmethod
+    def forward(ctx, table, rows, factor):
+        ctx.given = rows, table.shape, factor
+        return table[rows]
+
+    @staticmethod
+    def backward(ctx, dy):
+        rows, shape, factor = ctx.given
+        return torch.sparse_coo_tensor(rows[None], factor * dy, shape), None, None
+
+
+@pytest.mark.parametrize("factor", [1, 1.001])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_a_sparse_gradient_is_judged(factor):
+    rows = torch.tensor([3, 1, 3, 0])
+    found = check(
+        lambda table: F.embedding(rows, table, sparse=True),
+        lambda table: Rows.apply(table, rows, factor),
+        [X],
+        quick=True,
+    )
+    assert found.passes is (factor == 1), str(found)
+    assert check(lambda t: F.embedding(rows, t, sparse=True), None, [X]).passes
+
+
+def test_what_a_distribution_asks_of_its_arguments_decides_nothing():
+    def fitted(x):
+        spread = torch.cov(x.T) + 0.1 * torch.eye(3)  # symmetric but for rounding
+        return torch.distributions.MultivariateNormal(x.mean(0), spread).log_prob(x)
+
+    x = torch.randn(8, 3, generator=torch.manual_seed(0))
+    assert check(fitted, None, [x], quick=True).passes
+
+
+def clipped(ratio, advantage, low=0.8):
+    """What proximal policy optimisation minimises; mostly both sides are equal."""
+    plain = ratio.exp() * advantage
+    return -torch.min(plain, ratio.exp().clamp(low, 1.2) * advantage).mean()
+
+
+def test_two_sides_of_a_maximum_that_are_the_same_hide_nothing():
+    g = torch.manual_seed(0)
+    given = [0.05 * torch.randn(8, generator=g), torch.randn(8, generator=g)]
+    assert check(clipped, None, given, quick=True).passes
+
+    def wrong(ratio, advantage):
+        return clipped(ratio + 0.01 * (ratio - ratio.detach()), advantage)
+
+    assert check(clipped, wrong, given, quick=True).failures

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812  # as in its docs
 
 from gradwatch.harness.check import Report, Row, check
 from gradwatch.harness.check.shapes import Spec, lengths, parsed, resized
@@ -282,6 +283,26 @@ def test_a_long_recurrence_is_tried_as_often_as_the_budget_allows():
 
 
 # --- nothing hides --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_what_is_marked_as_needing_no_gradient_keeps_its_numbers(factor):
+    """A target of 1000 is none: two ways to write a loss differ there."""
+
+    def focal(x, target):
+        p = x.sigmoid()
+        sure = p * target + (1 - p) * (1 - target)
+        loss = F.binary_cross_entropy_with_logits(x, target, reduction="none")
+        return ((1 - sure) ** 2 * loss).sum()
+
+    def by_signs(x, target):
+        z = (2 * target - 1) * x
+        return (torch.sigmoid(-z) ** 2 * -F.logsigmoid(factor * z)).sum()
+
+    g = torch.manual_seed(0)
+    x, target = torch.randn(4, 9, generator=g), torch.randn(4, 9, generator=g) > 0
+    found = check(focal, by_signs, [x.requires_grad_(), target.float()])
+    assert found.passes is (factor == 1), str(found)
 
 
 def row(trial, verdict="agree", *, tensor="dx", **fields):

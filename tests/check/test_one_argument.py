@@ -124,6 +124,37 @@ def test_a_forward_whose_steps_have_another_slope_needs_a_reference(factor):
     )
 
 
+def test_a_hook_may_give_the_gradient_of_an_iteration():
+    """As deep equilibrium models do; it needs a reference, as an iteration does."""
+
+    def settled(x, factor=1.0):
+        with torch.no_grad():
+            y = x
+            for _ in range(40):
+                y = torch.cos(x + y / 2)
+        at = y.detach().requires_grad_()
+        with torch.enable_grad():
+            step = torch.cos(x.detach() + at / 2)
+            (slope,) = torch.autograd.grad(step.sum(), at)
+        y = torch.cos(x + y / 2)
+        if y.requires_grad:
+            y.register_hook(lambda dy: factor * dy / (1 - slope))
+        return y
+
+    def unrolled(x):
+        y = x
+        for _ in range(40):
+            y = torch.cos(x + y / 2)
+        return y
+
+    given = [torch.rand(5)]
+    with pytest.raises(ValueError, match=r"another slope.*check\(REFERENCE, "):
+        check(settled, inputs=given, quick=True)
+    assert check(unrolled, settled, given, quick=True).passes
+    wrong = lambda x: settled(x, 1.01)  # noqa: E731  # planted
+    assert check(unrolled, wrong, given, quick=True).failures
+
+
 def test_the_command_takes_one_argument(tmp_path, monkeypatch):
     (tmp_path / "ours.py").write_text(
         "import torch\nclass Twice(torch.autograd.Function):\n"

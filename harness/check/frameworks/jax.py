@@ -168,7 +168,7 @@ def forward(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> Forwar
     return Forward(outputs, tuple(is_inexact(y.dtype) for y in outputs), frozenset())
 
 
-def admits(call: Any, tensors: Sequence[Any]) -> None:
+def admits(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> None:
     """Raise what it raises for these."""
     jax.eval_shape(call, *tensors)
 

@@ -18,7 +18,7 @@ from gradwatch.harness.check.frameworks.binding import bind as bind
 from gradwatch.harness.check.frameworks.causes import cause_of as cause_of
 from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
 from gradwatch.harness.tracing import Call as Call
-from gradwatch.harness.tracing import held, plain_autograd, tensors_in
+from gradwatch.harness.tracing import held, plain_autograd, tape, tensors_in
 from gradwatch.harness.workers.arrays import values_of
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.backends._torchlike import refusals as refusals
@@ -165,10 +165,9 @@ def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> For
     return Forward(graph.outputs, followed, frozenset(graph.changed_leaves()))
 
 
-def admits(call: Any, tensors: Sequence[Tensor]) -> None:
+def admits(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> None:
     """Raise what it raises for these."""
-    with torch.no_grad():
-        call(*map(replica, tensors))
+    call(*map(tape.replica, tensors, wanted))
 
 
 def forks() -> bool:

@@ -108,7 +108,7 @@ class Graph:
         found: Sequence[Tensor | None] = ()
         if outputs and self.sources:
             found = self.swept(outputs, dys)
-        gradients = iter(found)
+        gradients = (None if g is None else g.to_dense() for g in found)
         return [next(gradients, None) if wanted else None for wanted in self.wanted]
 
     @contextmanager

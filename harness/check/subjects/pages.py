@@ -64,7 +64,7 @@ class OpSubject:
     def admit(self, trial: Trial, most: float) -> None:
         """Raise what it raises for a trial; who counts ends beyond `most`."""
         bound = self.bound(trial)
-        trial.framework.admits(bound.call, bound.tensors)
+        trial.framework.admits(bound.call, bound.tensors, bound.wanted)
 
     def truth(
         self,

@@ -21,6 +21,7 @@ from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing import Call, Traced, trace
 from gradwatch.harness.tracing.count import cost_of
 from gradwatch.harness.tracing.names import name_of
+from gradwatch.harness.tracing.traced import wanted_of
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 
@@ -62,7 +63,9 @@ class TorchSubject:
     def admit(self, trial: Trial, most: float) -> None:
         """Raise what it raises for a trial; a call ends where it takes over `most`."""
         bound = self.bound(trial, traced=False)
-        self._costs[_shapes(trial)] = cost_of(bound.call, bound.tensors, most)
+        self._costs[_shapes(trial)] = cost_of(
+            bound.call, bound.tensors, bound.wanted, most
+        )
 
     @property
     def state(self) -> State:
@@ -82,7 +85,8 @@ class TorchSubject:
         call = Call(self.function, trial.args, trial.kwargs, tuple(state))
         tensors = (*trial.tensors, *state.values())
         if not traced:
-            return Bound(call, (), tensors, (), ())
+            learned = (t.requires_grad for t in self.state.values())
+            return Bound(call, (), tensors, (*wanted_of(trial.tensors), *learned), ())
         ran = self._traced(trial, state)
         draws, wanted, count = ran.program.draws, ran.wanted, len(trial.tensors)
         if trial.state is not None:

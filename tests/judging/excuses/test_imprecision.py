@@ -367,3 +367,51 @@ def test_terms_that_underflow_do_not_hide_what_a_sum_loses():
             "log_softmax", [x], dy, [got], attributes={"axis": 1}, dtype="float32"
         )
         assert j.passes is passes, j.message
+
+
+def shifted(x):
+    """A softmax that differentiates its shift, too: what that gets back is zero."""
+    power = (x - x.amax(-1, keepdim=True)).exp()
+    return power / power.sum(-1, keepdim=True)
+
+
+def by_segments(x, places):
+    """Likewise, of rows that lie behind each other."""
+    torch = pytest.importorskip("torch")
+    top = torch.full((4,), -torch.inf).scatter_reduce(0, places, x, "amax")
+    power = (x - top[places]).exp()
+    return power / torch.zeros(4).scatter_add(0, places, power)[places]
+
+
+@pytest.mark.parametrize(("lost", "passes"), [(0.0, True), (1e-4, False)])
+def test_what_a_shift_gets_back_is_zero_and_may_be_left_out(lost, passes):
+    torch = pytest.importorskip("torch")
+
+    class Softmax(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y, added):
+            ctx.added = added
+            ctx.save_for_backward(y)
+            return y.clone()
+
+        @staticmethod
+        def backward(ctx, dy):
+            (y,) = ctx.saved_tensors
+            return y * (dy - ctx.added(dy * y) + lost), None, None
+
+    def rows(x):
+        return Softmax.apply(x, shifted(x).detach(), lambda t: t.sum(-1, keepdim=True))
+
+    def segments(x, places):
+        def added(t):
+            return torch.zeros(4).scatter_add(0, places, t)[places]
+
+        return Softmax.apply(x, by_segments(x, places).detach(), added)
+
+    only = ["large", "mixed", "peaked"]
+    for reference, candidate, shapes in (
+        (shifted, rows, [(11, 8)]),
+        (by_segments, segments, ["11", "11:4"]),
+    ):
+        report = check(reference, candidate, shapes=shapes, only=only)
+        assert report.passes is passes, str(report)
