@@ -31,7 +31,6 @@ from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
-ENDING = 10.0  # seconds for a step to end after it has been asked to
 TOLD = 40  # lines of the summary about one step
 STREAMS = "tests/timing/test_stream_attacks.py"
 
@@ -136,74 +135,55 @@ def machine(devices: str) -> str:
 def run(step: Step, folder: Path, root: Path) -> None:
     """Run a step; its output goes to its log.
 
+    What it has started ends with it: on Linux our processes end with their parents.
+
     Raises:
         KeyboardInterrupt: By the user; the step has ended by then.
     """
     begun = time.monotonic()
     with (folder / f"{step.name}.log").open("wb") as log:
         try:
-            process = subprocess.Popen(
+            done = subprocess.run(
                 step.command,
                 cwd=root,
                 env={**os.environ, **step.variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for this script to pass on
+                timeout=60 * step.minutes,
             )
-        except OSError as error:
-            log.write(f"{error}\n".encode())
-            step.result = f"failed: {error.strerror}"
-            return
-        try:
-            code = process.wait(60 * step.minutes)
+            code = done.returncode
             step.result = "passed" if code == 0 else f"failed: exit code {code}"
+        except OSError as error:
+            step.result = f"failed: {error.strerror}"
         except subprocess.TimeoutExpired:
             step.result = f"failed: ended after {step.minutes:g} minutes"
         except KeyboardInterrupt:
             step.result = "interrupted"
             raise
         finally:
-            end(process)
             step.seconds = time.monotonic() - begun
     if step.result == "passed" and tested_nothing(step, folder):
         step.result = "failed: no test ran"
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a step and all it has started to end, as Ctrl-C would; then end them."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(ENDING)
-            return
 
 
 # The summary ----------------------------------------------------------------------
 
 
 def summary(done: list[Step], folder: Path, facts: list[str]) -> str:
-    """What a person reads first: the steps, and of each what is to be looked at."""
+    """What a person reads first: the steps, and the end of the log of what failed."""
     counts = Counter(step.result.partition(":")[0] for step in done)
     told = ", ".join(f"{count} {result}" for result, count in counts.items())
     rows = [(s.name, s.result, f"{s.seconds / 60:.1f}") for s in done]
     lines = ["# The first hour on a GPU", "", f"Steps: {told}.", "", *facts, ""]
     lines.append(table(["step", "result", "minutes"], rows))
     for step in done:
-        about = details(step, folder)
-        if about:
-            lines += ["", f"## {step.name}: {step.result}", "", *about]
+        log = folder / f"{step.name}.log"
+        if log.exists() and (step.result != "passed" or step.name == "device"):
+            text = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines += ["", f"## {step.name}: {step.result}"]
+            lines += ["", "```", *text[-TOLD:], "```"]
     return "\n".join(lines) + "\n"
-
-
-def details(step: Step, folder: Path) -> list[str]:
-    """The end of the log of the device, and of a step that has not passed."""
-    log = folder / f"{step.name}.log"
-    if not log.exists() or (step.result == "passed" and step.name != "device"):
-        return []
-    text = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return ["```", *text[-TOLD:], "```"]
 
 
 def tested_nothing(step: Step, folder: Path) -> bool:

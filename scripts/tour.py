@@ -2,16 +2,14 @@
 
     python -m scripts.tour
 
-Runs exp2 at x = [1, 2, 3] with a cotangent of ones, in float32, on all backends. What
-`gradwatch doctor` shows comes from the same workers: to start them is most of it.
+Runs exp2 at x = [1, 2, 3] with a cotangent of ones, in float32, on all backends.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gradwatch.harness.commands import doctor
-from gradwatch.harness.commands.doctor import Finding, examine
+from gradwatch.harness.commands.doctor import examine, table
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.console.terminal import output
 from gradwatch.harness.judging.cases import Trial
@@ -27,8 +25,8 @@ X = np.array([1, 2, 3], dtype=np.float32)
 DY = np.ones_like(X)
 
 
-def exp2_everywhere() -> list[Finding]:
-    """Print each backend's gradient when it is there; return what is installed."""
+def exp2_everywhere() -> None:
+    """Print each backend's gradient when it is there."""
     problem = Problem(load_op("exp2"), {"x": X}, [DY], dtype="float32")
     trial = Trial("exp2", "3", "given", problem)
     tasks = [Task(trial, name) for name in by_default()]
@@ -37,7 +35,6 @@ def exp2_everywhere() -> list[Finding]:
             if outcome.kind != "missing":  # that is said below, with the command
                 backend, shown, verdict = row(outcome)
                 output().print(f"{backend:18} {shown:26} {verdict}")
-        return list(examine(facts=fleet.facts))
 
 
 def row(outcome: Outcome) -> tuple[str, str, str]:
@@ -56,8 +53,9 @@ def main() -> None:
     """Print the verdicts as they come, then what is installed."""
     output().print("exp2 at x = [1, 2, 3], dy = 1: dx = dy · 2^x · ln 2")
     with ticking(lambda: "looking around"):
-        findings = exp2_everywhere()
-    output().print(doctor.table(findings))
+        exp2_everywhere()
+        findings = [*examine()]
+    output().print(table(findings))
 
 
 if __name__ == "__main__":

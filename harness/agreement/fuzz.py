@@ -74,7 +74,6 @@ class Hunt:
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
-    _dead: set[tuple[str, Any]] = field(default_factory=set)
     _small: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
 
     def run(
@@ -121,35 +120,24 @@ class Hunt:
     def look(self, trials: Sequence[Trial]) -> Iterator[Suspect]:
         """Run trials on all backends; yield the first of each new finding."""
         self.tried += len(trials)
-        for trial, finding in self._examine(trials):
-            if finding.record.verdict in DEATHS:
-                self._dead.add((finding.record.backend, _pattern(trial)))
+        for trial, finding in self._examine(trials, self.backends):
             if finding.id not in self.seen:
                 self.seen.add(finding.id)
                 yield trial, finding
 
     def _examine(
-        self, trials: Sequence[Trial], backends: Sequence[str] = ()
+        self, trials: Sequence[Trial], backends: Sequence[str]
     ) -> Iterator[Suspect]:
-        """The failures in trials; backends that would crash are left out."""
-        groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
+        """The failures in trials on some backends."""
+        agreement = agree(
+            trials, backends, entries=(), fleet=self.fleet, timeout=self.timeout
+        )
+        self.judged += len(agreement.records)
+        self.missing |= agreement.missing
         for trial in trials:
-            groups[tuple(backends or self._living(trial))].append(trial)
-        for asked, group in groups.items():
-            agreement = agree(
-                group, asked, entries=(), fleet=self.fleet, timeout=self.timeout
-            )
-            self.judged += len(agreement.records)
-            self.missing |= agreement.missing
-            for trial in group:
-                records = [r for r in agreement.records if r.case == trial.name]
-                for finding in findings_of(trial.problem.op, records):
-                    yield trial, finding
-
-    def _living(self, trial: Trial) -> list[str]:
-        """The backends that have not crashed in a trial of this kind."""
-        pattern = _pattern(trial)
-        return [b for b in self.backends if (b, pattern) not in self._dead]
+            records = [r for r in agreement.records if r.case == trial.name]
+            for finding in findings_of(trial.problem.op, records):
+                yield trial, finding
 
     # --- shrinking ----------------------------------------------------------------
 
@@ -234,13 +222,6 @@ def _part(op: Op, record: AgreeRecord) -> str:
 def _plain(message: str) -> str:
     """A message without OneFlow's colour codes and without positions in our code."""
     return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluate.py:\d+\)", "", message)
-
-
-def _pattern(trial: Trial) -> tuple[str, bool, tuple[int, ...]]:
-    """The kind of a trial: a backend that crashes in one is not asked again."""
-    problem = trial.problem
-    ndims = tuple(array.ndim for array in problem.inputs.values())
-    return problem.op.name, problem.empty, ndims
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:

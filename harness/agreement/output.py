@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.markdown import cell, code, legal_xml
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 
+if TYPE_CHECKING:
+    from junitparser import TestSuite
+
 Judged = Document[AgreeRecord, AgreeSummary]
 
 
 def junit(document: Judged) -> str:
     """JUnit XML: one test case for each op and backend."""
+    return as_text(suite_of(document))
+
+
+def as_text(*suites: TestSuite) -> str:
+    """Suites as JUnit XML."""
+    from junitparser import JUnitXml
+
+    xml = JUnitXml("gradwatch")
+    for suite in suites:
+        xml.add_testsuite(suite)
+    text: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # its hint is missing
+    return text.decode()
+
+
+def suite_of(document: Judged) -> TestSuite:
+    """One test case for each op and backend."""
     # Few runs want it, and it is a fifteenth of what all of them import.
-    from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+    from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
     suite = TestSuite("gradwatch agree")
     for (op, backend), records in _grouped(document.records).items():
@@ -35,10 +55,7 @@ def junit(document: Judged) -> str:
         case = TestCase(name=f"all[{backend}]", classname="gradwatch.backend")
         case.result = [Skipped(legal_xml(why))]
         suite.add_testcase(case)
-    xml = JUnitXml("gradwatch")
-    xml.add_testsuite(suite)
-    text: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # its hint is missing
-    return text.decode()
+    return suite
 
 
 def markdown(document: Judged) -> str:

@@ -115,17 +115,8 @@ class Finding:
         return "warning" if self.why else "ok"
 
 
-def examine(
-    root: Path = ROOT,
-    *,
-    threads: int = 1,
-    facts: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Iterator[Finding]:
-    """Everything that a run depends on; frameworks last, since they take seconds.
-
-    `facts` are the reports of workers that run already, by framework; see
-    `gradwatch.harness.endpoint.probe`. All others are started.
-    """
+def examine(root: Path = ROOT) -> Iterator[Finding]:
+    """Everything that a run depends on; frameworks last, since they take seconds."""
     cores = len(psutil.Process().cpu_affinity()) if psutil.LINUX else os.cpu_count()
     system = f"{platform.system()} {platform.machine()}"
     python = f"Python {platform.python_version()}"
@@ -138,7 +129,7 @@ def examine(
     except importlib.metadata.PackageNotFoundError:
         why = "asv is not installed: no history over commits"
         yield Finding("asv", "", why, "python -m pip install asv")
-    yield from _frameworks(root, threads, facts or {})
+    yield from _frameworks(root)
 
 
 # The checkout -----------------------------------------------------------------------
@@ -171,14 +162,10 @@ def _checkout(root: Path) -> Finding:
 # Frameworks -------------------------------------------------------------------------
 
 
-def _frameworks(
-    root: Path, threads: int, known: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Finding]:
+def _frameworks(root: Path) -> Iterator[Finding]:
     names = sorted(set(map(framework_of, backend_names())))
     python = interpreters_of(names, root)
-    runnable = [i for i in python.values() if not i.why_missing]
-    asked = [i for i in runnable if i.framework not in known]
-    facts = {**known, **probe(asked, threads=threads)}
+    facts = probe(one for one in python.values() if not one.why_missing)
     for name, interpreter in python.items():
         reported = facts.get(name, {})
         if isinstance(reported, Died):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from gradwatch.impls.catalogue import (
 from gradwatch.impls.contract import Case, Op
 
 DEVICES = ("cpu", "cuda")
-_NAMED = re.compile(r"""\bOp\(\s*["'](\w+)["']""")
 Command = Callable[..., Any]
 
 
@@ -60,28 +58,7 @@ def several(
     )
 
 
-def ops_in(page: str) -> list[str]:
-    """The names by which a page's op may be asked for; the page is not imported."""
-    file = Path(page)
-    return [file.stem, *_NAMED.findall(file.read_text("utf-8", "replace"))]
-
-
-def _with_those_of_pages(
-    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    given = [name for page in ctx.params.get("pages", ()) for name in ops_in(page)]
-    names: tuple[str, ...] = checked("op", lambda: {*op_names(), *given})(
-        ctx, parameter, values
-    )
-    return names
-
-
-op = several(
-    "op",
-    op_names,
-    "Only this op; see `gradwatch list ops`.",
-    callback=_with_those_of_pages,
-)
+op = several("op", op_names, "Only this op; see `gradwatch list ops`.")
 backend = several(
     "backend", backend_names, "Only this backend; `gradwatch list backends`."
 )
@@ -123,7 +100,6 @@ pages = click.option(
     "pages",
     multiple=True,
     metavar="PAGE.py",
-    is_eager=True,  # --op may name what is in them
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
     help="An op page outside the project. Repeatable.",
 )
@@ -215,8 +191,7 @@ def runs_on(backend_name: str, device_name: str) -> bool:
 
 def sources(names: Sequence[str], pages_given: Sequence[str]) -> tuple[str, ...]:
     """The name or the page from which each op is loaded; all by default."""
-    own = {name for page in pages_given for name in ops_in(page)}
-    return (*(n for n in names if n not in own), *pages_given) or op_names()
+    return (*names, *pages_given) or op_names()
 
 
 def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:

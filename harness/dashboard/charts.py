@@ -16,21 +16,16 @@ import numpy as np
 from bokeh import models
 from bokeh.core.types import ID
 from bokeh.embed import json_item
-from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
 from gradwatch.harness.dashboard.families import BAD, GOOD, Style
-from gradwatch.harness.dashboard.matrix import short
 from gradwatch.harness.dashboard.series import NEWEST, Series
 from gradwatch.harness.project.git import Commit
-from gradwatch.harness.project.records import AgreeRecord, TimeRecord
+from gradwatch.harness.project.records import TimeRecord
 
 Chart = dict[str, Any]
 Looks = Mapping[str, Style]
 
-# The agreement chart shows ratio over limit between these bounds; values outside are
-# drawn on the edge: exact results have ratio 0, a NaN has an infinite one.
-LEAST, MOST = 1e-4, 1e4
 TICKS = 26  # names beside each other on an axis
 
 
@@ -53,8 +48,8 @@ class Point(NamedTuple):
 class Frame:
     """A Bokeh figure with a logarithmic y axis, to be filled with points and lines."""
 
-    def __init__(self, *, level: str = "", **options: Any) -> None:
-        """Options are of `bokeh.plotting.figure`; `level` is the colour of y = 1."""
+    def __init__(self, **options: Any) -> None:
+        """Options are of `bokeh.plotting.figure`."""
         self.plot: Any = figure(
             sizing_mode="stretch_width",
             toolbar_location="above",
@@ -79,10 +74,6 @@ class Frame:
         self._draw("rings", "scatter", x="x", y="y", **ring)
         lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
         self.plot.add_tools(models.HoverTool(tooltips=lines, renderers=[dots]))
-        if level:
-            line = Span(location=1, dimension="width", line_dash="dashed")
-            line.update(line_color=level)
-            self.plot.add_layout(line)
 
     def _draw(self, name: str, glyph: str, **options: Any) -> Any:
         """Draw the columns of a source; the page's script filters the view."""
@@ -151,52 +142,7 @@ def _frame(kind: str) -> Frame:
     return frame
 
 
-@functools.cache
-def _agreement_frame(regimes: tuple[str, ...]) -> Frame:
-    """A column for each regime; the limit is at 1."""
-    across = models.Range1d(start=-0.5, end=max(len(regimes), 1) - 0.5)
-    label = "error ÷ allowed error"
-    frame = Frame(height=340, x_range=across, y_axis_label=label, level=BAD)
-    frame.plot.yaxis.formatter = models.LogTickFormatter()
-    _label(frame, regimes)
-    frame.plot.xgrid.visible = False
-    return frame
-
-
 # Contents -----------------------------------------------------------------------
-
-
-def agreement(
-    judged: Mapping[str, Sequence[AgreeRecord]],
-    dtype: str,
-    regimes: Sequence[str],
-    looks: Looks,
-) -> Chart | None:
-    """Each tensor's ratio over its limit, by regime; above 1 is wrong.
-
-    `judged` are records of one op by runner; None if none is of this dtype.
-    """
-    points = []
-    for place, (runner, records) in enumerate(judged.items()):
-        aside = 0.8 * ((place + 0.5) / len(judged) - 0.5)
-        for r in records:
-            if r.dtype == dtype and r.distance is not None:
-                share = r.distance / (r.limit or math.inf)
-                clipped = MOST if math.isnan(share) else min(max(share, LEAST), MOST)
-                x, y = (
-                    round(regimes.index(r.regime) + aside, 3),
-                    float(f"{clipped:.3g}"),
-                )
-                # normal-3x8-float32 of layer_norm[normal-3x8-float32]
-                what = f"{r.tensor} of {r.case.partition('[')[2].rstrip(']') or r.case}"
-                detail = f"{r.verdict}, ratio {short(r.distance)}"
-                points.append(Point(runner, x, y, what, detail, y, y))
-    if not points:
-        return None
-    frame = _agreement_frame(tuple(regimes))
-    top = max(3.0, *(point.y for point in points))  # leaves room for the limit at 1
-    frame.plot.y_range = models.Range1d(start=LEAST / 2, end=2 * top)
-    return frame.filled(points, looks)
 
 
 def times(

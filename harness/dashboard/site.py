@@ -123,7 +123,7 @@ def _write_machine(
         cells = {op: row for op, row in cells.items() if op in seen}
     writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
     for op, row in cells.items():
-        _write_op(writer, op_page(op, row, here, history), here, looks)
+        _write_op(writer, op_page(op, row, here, history), looks)
     _write_lists(writer, here, cells, history)
 
 
@@ -151,13 +151,11 @@ def _write_lists(
         writer.page(name, "backend.html.j2", **context)
 
 
-def _write_op(
-    writer: Writer, page: dict[str, Any], here: MachineResults, looks: charts.Looks
-) -> None:
+def _write_op(writer: Writer, page: dict[str, Any], looks: charts.Looks) -> None:
     op, series, history = page["op"], page["series"], writer.shared["history"]
     looks = {**styles([s.runner for s in series]), **looks}
     lines = {s.line: looks[s.runner] for s in series}
-    made = drawn(page, here, history, {**looks, **lines})
+    made = drawn(page, history, {**looks, **lines})
     writer.data(f"op/{anchor(op)}.charts.js", "charts", made)
     context = {"drawn": made, "line_styles": lines, **page}
     writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import math
 import os
 import sys
 import traceback
@@ -25,14 +24,11 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import asv.benchmarks
 import asv.console
 import asv.environment
 import asv.machine
-import asv.results
-import asv.runner
 import asv.util
 import asv_runner
 import asv_runner.run
@@ -76,7 +72,6 @@ def setup() -> None:
         _refer_to_benchmarks()
     replace_whole_files()
     keep_listed()
-    mark_wrong_gradients()
     _name_machine()
     _choose_by_default()
 
@@ -104,34 +99,6 @@ def keep_listed() -> None:
         asv.util.write_json(file, listed, self.api_version)
 
     asv.benchmarks.Benchmarks.save = save
-
-
-def mark_wrong_gradients() -> None:
-    """Let asv's tables mark each gradient that is wrong: a ratio alone says nothing.
-
-    Backends of another environment have no rows.
-    """
-    shown, plain = asv.results.format_benchmark_result, asv.util.human_value
-
-    def marked(results: Any, benchmark: Any) -> Any:
-        *others, backends = benchmark["params"]
-        there = {"numpy", *results._requirements}
-        own = [name for name in backends if framework_of(name.strip("'")) in there]
-        benchmark = {**benchmark, "params": [*others, own]}
-
-        def human(value: Any, unit: str, err: float | None = None) -> str:
-            if unit != "radii" or not isinstance(value, float) or math.isnan(value):
-                return str(plain(value, unit, err=err))
-            from gradwatch.harness.history.wrong import largest_limit  # takes a second
-
-            *_, op, _ = benchmark["name"].split(".")
-            wrong = value > largest_limit(op, "float32")
-            return f"{value:.3g}" + (" ✗ wrong" if wrong else "")
-
-        with patch.object(asv.util, "human_value", human):
-            return shown(results, benchmark)
-
-    asv.runner.format_benchmark_result = marked
 
 
 def replace_whole_files() -> None:

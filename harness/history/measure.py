@@ -304,7 +304,7 @@ def _add_times(
                 one.first = min(first[backend], one.first or first[backend])
             if again:
                 waiting.append(replace(question, backends=again))
-                worker("").ended = True
+                worker("").close()
 
 
 def _time(

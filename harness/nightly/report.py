@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
 from gradwatch.harness.agreement import output
 from gradwatch.harness.agreement.output import Judged
@@ -85,38 +84,12 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
 
 
 def junit(report: Report, agreement: Judged | None) -> str:
-    """A suite with a case for each op and backend, another with one for each part."""
-    xml = JUnitXml("gradwatch nightly")
-    parts = [_part(done) for done in report.parts]
-    cases: dict[str, TestCase] = {}
-    if agreement is not None:
-        suites = JUnitXml.fromstring(output.junit(agreement).encode())
-        for suite in suites:
-            cases |= {case.name: case for case in suite}
-    _add_steps(cases, report)
-    for name, several in (("ops", [*cases.values()]), ("parts", parts)):
-        suite = TestSuite(name)
-        for case in several:
-            suite.add_testcase(case)
-        if several:  # a suite without any has no counts, which a schema requires
-            xml.add_testsuite(suite)
-    text: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # its hint is missing
-    return text.decode()
-
-
-def _add_steps(cases: dict[str, TestCase], report: Report) -> None:
-    """Let each problem fail the test case of its op and backend."""
-    by_place: dict[str, list[Problem]] = defaultdict(list)
-    for problem in report.problems:
-        if problem.op and problem.part != "agree":
-            by_place[f"{problem.op}[{problem.backend}]"].append(problem)
-    for name, problems in by_place.items():
-        op = problems[0].op
-        case = cases.setdefault(name, TestCase(name, f"gradwatch.{op}"))
-        fault = Failure(legal_xml(problems[0].what), problems[0].part)
-        fault.text = legal_xml("\n".join(problem.told for problem in problems))
-        case.result = [one for one in case.result if not isinstance(one, Skipped)]
-        case.result += [fault]
+    """The suite of `agree`, and another with a case for each part and its problems."""
+    suites = [output.suite_of(agreement)] if agreement else []
+    parts = TestSuite("parts")
+    for done in report.parts:
+        parts.add_testcase(_part(done))
+    return output.as_text(*suites, parts)
 
 
 def _part(done: Result) -> TestCase:

@@ -51,7 +51,7 @@ def workers(
     started: dict[str, Worker] = {}
 
     def worker(framework: str) -> Worker:
-        if (one := started.get(framework)) is None or one.ended:
+        if (one := started.get(framework)) is None or not one.alive:
             if one:  # a crash costs what was timed then
                 one.close()
             one = started[framework] = start(framework)

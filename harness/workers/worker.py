@@ -54,11 +54,10 @@ class Late(Died):
 class Worker(Process):
     """A process that answers requests of `gradwatch.harness.endpoint` in order.
 
-    The constructor does not wait until it has started. Once it has `ended` it answers
-    nothing more. `measured` is the checkout whose `impls` it runs. With `huge_pages`
-    its heap uses huge pages, if the system has them. Unless it is `timed`, each page
-    gets a fork of it. `waiting` is called every second or so, as long as answers come
-    or are waited for.
+    The constructor does not wait until it has started. `measured` is the checkout whose
+    `impls` it runs. With `huge_pages` its heap uses huge pages, if the system has them.
+    Unless it is `timed`, each page gets a fork of it. `waiting` is called every second
+    or so, as long as answers come or are waited for.
 
     Raises:
         Died: It did not start.
@@ -78,7 +77,7 @@ class Worker(Process):
         if interpreter.why_missing:
             raise Absent(interpreter.explained)
         self.framework, self._interpreter = interpreter.framework, interpreter
-        self.ended = self._answered = False
+        self._answered = False
         self._waiting, self._called = waiting, time.monotonic()
         self._work = self._idle = self._at_rest = 0.0
         self._open = contextlib.ExitStack()
@@ -203,11 +202,10 @@ class Worker(Process):
             self._answered = True
             return dict(decoded(content))
         except TimeoutError:
-            self.ended = True
             self.interrupt()
+            self.end()
             raise Late(f"no answer in {seconds:g} s {self.where()}".strip()) from None
         except Exception as error:  # a page, too, can write into the pipe
-            self.ended = True
             raise Died(f"{self.end()}{when} {self.where()}".strip()) from error
 
     def _look(self) -> None:
@@ -228,9 +226,7 @@ class Worker(Process):
         self._open.close()
 
 
-def probe(
-    interpreters: Iterable[Interpreter], *, threads: int = 1
-) -> dict[str, Mapping[str, Any] | Died]:
+def probe(interpreters: Iterable[Interpreter]) -> dict[str, Mapping[str, Any] | Died]:
     """The facts of interpreters, by framework, or why there are none.
 
     All start at the same time.
@@ -239,7 +235,7 @@ def probe(
     with contextlib.ExitStack() as stack:
         for one in interpreters:
             try:
-                worker = Worker(one, threads=threads, timed=False)
+                worker = Worker(one, timed=False)
                 started.append(stack.enter_context(contextlib.closing(worker)))
             except Died as reason:
                 found[one.framework] = reason

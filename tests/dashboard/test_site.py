@@ -789,12 +789,3 @@ def test_each_op_names_its_fastest_backend(results: Path) -> None:
     page = html.parse(written(results) / "index.html")
     assert page.xpath("//a[@class='best']/text()") == ["numpy_graph"]
     assert "numpy_graph in 1" in said(results.parent / "html")
-
-
-def test_after_a_first_look_the_chart_has_the_regimes_that_were_judged(
-    results: Path,
-) -> None:
-    judged(results, agree_record("add", "numpy_graph"))
-    text = (written(results) / "op" / "add.charts.js").read_text()
-    assert '"normal"' in text
-    assert '"shifted"' not in text

@@ -651,32 +651,6 @@ def test_a_kill_while_asv_writes_leaves_the_old_file(tmp_path, monkeypatch):
     assert json.loads(file.read_text()) == {"n": 1, "version": 2}
 
 
-def test_asv_s_own_table_marks_a_wrong_gradient_and_has_no_row_of_another_environment(
-    monkeypatch,
-):
-    import asv.results
-    import asv.runner
-
-    ratios = [0.25, float("nan"), 131.93976626705137, float("nan")]
-    name = "bench_accuracy.square.track_gradient_ratio"
-    backends = ["numpy_graph", "numpy_manual", "torch_autograd", "oneflow_autograd"]
-    about = {"name": name, "unit": "radii", "params": [[f"'{b}'" for b in backends]]}
-    about |= {"param_names": ["backend"], "type": "track"}
-    had = {"torch": "2.13.0"}
-    found = asv.results.Results({"machine": "x"}, had, "0" * 40, 0, "3.11", "x", {})
-    shown = asv.runner.BenchmarkResult(ratios, [None] * 4, [None] * 4, 0, "", None)
-    found.add_result({**about, "version": "1"}, shown)
-    before = asv.runner.format_benchmark_result
-    monkeypatch.setattr(asv.runner, "format_benchmark_result", before)
-    asv_environment.mark_wrong_gradients()
-    _, table = asv.runner.format_benchmark_result(found, about)
-    assert [line.split()[1:] for line in table.splitlines()[3:-1]] == [
-        ["0.25"],
-        ["n/a"],
-        ["132", "✗", "wrong"],
-    ]
-
-
 # --- the list of benchmarks ------------------------------------------------------
 
 

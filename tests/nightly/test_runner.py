@@ -246,11 +246,13 @@ def test_each_op_and_backend_is_a_case_and_each_part_one_of_another_suite():
     assert not [c for c in found.values() if c.find("failure") is not None]
 
 
-def test_disagreements_and_slowdowns_fail_their_cases():
+def test_disagreements_fail_their_case_and_problems_that_of_their_part():
     slow = Problem("watch", "dot", "numpy_graph", "time_backward step", "+20 %")
     found = cases(report_of(slow), agreement("disagree"))
-    failed = {name for (_, name), c in found.items() if c.find("failure") is not None}
-    assert failed == {"square[numpy_manual]", "dot[numpy_graph]", "agree"}
+    failed = {name: c.find("failure") for (_, name), c in found.items()}
+    failed = {name: one.text for name, one in failed.items() if one is not None}
+    assert {*failed} == {"square[numpy_manual]", "agree"}
+    assert "+20 %" in failed["agree"]
 
 
 @pytest.mark.parametrize("state", get_args(PartState))

@@ -21,7 +21,6 @@ NAMING = {
     "dashboard/pages/op.py": "the framework whose series a chart shows first",
     "endpoint.py": "only PyTorch's GPU is awaited after each request",
     "history/measure.py": "the frameworks whose figures a history has by default",
-    "project/affected.py": "autograd is the dialect of that name",
     "selftest/examine.py": "the judges of PyTorch are rivals, tried in its worker",
     "selftest/run.py": "likewise",
 }

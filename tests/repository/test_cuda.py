@@ -62,7 +62,6 @@ DOCUMENT = {"summary": {"judged": 2}, "records": []}
 def checkout(tmp_path, monkeypatch):
     """A checkout of played programs; call it with what they are to do."""
     monkeypatch.setenv("GRADWATCH_MACHINE", "h100-16core")
-    monkeypatch.setattr(cuda, "ENDING", 5.0)
 
     def make(**planned):
         given = f"\nTESTS, DOCUMENT = {TESTS!r}, {DOCUMENT!r}\n"

@@ -42,7 +42,7 @@ class Played:
     framework = "torch"
     cpu_seconds = staticmethod(time.process_time)
     waited_seconds = Worker.waited_seconds
-    ended = False
+    alive = True
     rest, unrest = int, float  # it is asked by itself
 
     def __init__(self, *_: object, **__: object) -> None:

@@ -27,7 +27,6 @@ def op_page(
     """The variables of the op template; no time is shown of the `hidden` cells."""
     row = {runner: cell for runner, cell in row.items() if runner in here.ran}
     records = here.of_all_orders(op)
-    regimes = {r.regime for r in records}
     judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
     cells = {r: cell for r, cell in row.items() if (op, r) in here.timed}
     timed = {r: here.timed[op, r] for r, cell in cells.items() if not cell.wrong}
@@ -44,7 +43,6 @@ def op_page(
         "families": families(row),
         "exists": op in op_names(),
         "judged": judged,
-        "regimes": [name for name in here.regimes if name in regimes],
         "tables": _agreement_tables(judged, here.regimes),
         "pairs": _pair_matrix(here.pairs(op)),
         "faults": faults([r for r in records if not as_expected(r)], history),
@@ -104,17 +102,12 @@ def _agreement_tables(
     }
 
 
-def drawn(
-    page: Mapping[str, Any], here: MachineResults, history: History, looks: Looks
-) -> dict[str, Chart]:
+def drawn(page: Mapping[str, Any], history: History, looks: Looks) -> dict[str, Chart]:
     """The charts of a page, by the name of their place on it.
 
     `looks` are the styles of the runners, and of the lines of the history.
     """
     made: dict[str, Chart | None] = {}
-    for dtype in page["tables"]:
-        chart = charts.agreement(page["judged"], dtype, page["regimes"], looks)
-        made[f"agreement-{dtype}"] = chart
     for dtype in sorted({r.dtype for r in page["times"]}):
         for phase in PHASES:
             chart = charts.times(page["timed"], dtype, phase, looks)

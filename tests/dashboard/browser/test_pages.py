@@ -14,7 +14,6 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.impls.catalogue import backend_names, op_names
 from tests.dashboard.browser import invented
 
@@ -194,20 +193,14 @@ def test_axe_finds_a_planted_violation(
     assert rule in [violation for violation, _ in violations(chromium, rule)]
 
 
-def test_every_judged_tensor_is_a_point(chromium: Chrome, site: Path) -> None:
-    visit(chromium, site / "op" / "add.html")
-    shown = points(chromium, "agreement-float32")
-    assert len(shown["x"]) == len(REGIMES) * len(backend_names())
-
-
 def test_the_legend_hides_a_backend_by_keyboard(chromium: Chrome, site: Path) -> None:
     visit(chromium, site / "op" / "add.html")
-    assert "torch_custom" in points(chromium, "agreement-float64")["runner"]
-    path = '.legend[data-for="agreement"] input[value="torch_custom"]'
+    assert "torch_custom" in points(chromium, "times-float32-forward")["runner"]
+    path = '.legend[data-for="times"] input[value="torch_custom"]'
     box = chromium.find_element(By.CSS_SELECTOR, path)
     focus_by_tab(chromium, box)
     box.send_keys(Keys.SPACE)
-    assert "torch_custom" not in points(chromium, "agreement-float64")["runner"]
+    assert "torch_custom" not in points(chromium, "times-float32-forward")["runner"]
 
 
 #: What a history shows at first: the framework's own gradient, and the project's.
@@ -383,10 +376,10 @@ def test_on_a_phone_the_matrix_fits_and_unfolds_where_it_is_tapped(
 
 def test_the_legend_hides_a_framework(chromium: Chrome, site: Path) -> None:
     visit(chromium, site / "op" / "add.html")
-    path = '.legend[data-for="agreement"] .family[aria-label="torch"] input'
+    path = '.legend[data-for="times"] .family[aria-label="torch"] input'
     for box in chromium.find_elements(By.CSS_SELECTOR, path)[:2]:  # all, and the first
         box.send_keys(Keys.SPACE)
-    runners = set(points(chromium, "agreement-float64")["runner"])
+    runners = set(points(chromium, "times-float32-forward")["runner"])
     first = min(n for n in backend_names() if n.startswith("torch_"))
     assert {n for n in runners if n.startswith("torch_")} == {first}
     assert chromium.execute_script(
