@@ -37,8 +37,6 @@ Generator = np.random.Generator
 FEW = 11
 #: Beside moves: what is linear in one input.
 _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
-#: What may add up terms to nothing.
-_ADDED_UP = ("sum", "sum_to", "scatter_add")
 #: A range so near to its end that overflow must be looked at element by element. What
 #: is below must grow to 16 times itself, and no first-order picture holds so far.
 NEAR = SMALL**2
@@ -82,7 +80,7 @@ class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
     With errors `beside` these, of what they are more alone; with `again`, products of
-    matrices are computed again for each use, and sums that are zero are left out.
+    matrices are computed again for each use, and what is zero goes to no choice.
 
     Attributes:
         own: What each node's own rounding adds, in E.
@@ -142,16 +140,17 @@ class Draws:
         return frozenset(several)
 
     def _left_out(self) -> dict[Node, Mask]:
-        """Where sums are zero but for the rounding of the wide type.
+        """Where what a choice gets is zero but for the rounding of the wide type.
 
-        So is what a softmax gives back to the shift of its scores, and a normalisation
-        to a bias before it: one formula adds it up, and another leaves it out.
+        So is what a softmax gives back to the shift of its scores, their maximum: one
+        formula adds it up, and another leaves it out.
         """
         found = {}
         for node in self.order:
-            if operation(node) in _ADDED_UP and node.value.dtype.kind == "f":
+            if operation(node) == "multiply" and contested.is_choice(node.inputs[1]):
                 wide = self.errors.errors[node] * np.finfo(node.dtype).eps
-                nothing = np.abs(node.value) <= wide
+                chosen = node.inputs[1].value != 0
+                nothing = chosen & (np.abs(node.value) <= wide)
                 if nothing.any():
                     found[node] = nothing
         return found

@@ -232,8 +232,8 @@ class Tape(TorchDispatchMode):
 
     A tensor is known by its storage and by where its elements lie there: a view is
     another place in the same storage, and a write gives the storage another node. What
-    autograd does not follow, which requires no gradient or begins anew, is read with a
-    stop.
+    autograd does not follow, which requires no gradient or is a leaf that the function
+    has made, is read with a stop.
     """
 
     supports_higher_order_operators = True

@@ -23,7 +23,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -415,7 +415,12 @@ def is_visible(record: Mapping[str, Any]) -> bool:
 
 
 def record_of(
-    first: list[str], call: str, place: int, mode: str = "", plant: bool = False
+    first: list[str],
+    call: str,
+    place: int,
+    mode: str = "",
+    plant: bool = False,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """What is said of a row of the list; nothing of what is no module, in a mode."""
     record: dict[str, Any] = {"mode": mode} if mode else {}
@@ -423,6 +428,7 @@ def record_of(
     try:
         with limit(LONG):
             given = made(first, call)
+            given = replace(given, more={**given.more, "seed": seed})
             if mode:
                 train, dtype, plant = MODES[mode]
                 module = given.reference
@@ -465,6 +471,7 @@ def tabled(found: list[dict[str, Any]]) -> Iterator[str]:
 @click.option("--plant", is_flag=True, help="judge functions with a mistake in each")
 @click.option("--models", is_flag=True, help="tables of the modules, in each mode")
 @click.option("--mode", "modes", multiple=True, type=click.Choice([*MODES]))
+@click.option("--seed", default=0, help="of the numbers that are made here")
 @click.option("--install", "wanted", is_flag=True, help="make .venv-zoo")
 def main(
     patterns: tuple[str, ...],
@@ -474,6 +481,7 @@ def main(
     *,
     plant: bool,
     models: bool,
+    seed: int,
     wanted: bool,
 ) -> None:
     """Judge all that is listed, or what fits a pattern such as "entmax*"."""
@@ -492,7 +500,7 @@ def main(
         if not fits or place % count != which % count:
             continue
         for mode in modes or (MODES if models else ("",)):
-            record = record_of(first, call, place, mode, plant)
+            record = record_of(first, call, place, mode, plant, seed)
             if not record:
                 break
             found.append({"package": package, "name": name, **record})

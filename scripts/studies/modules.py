@@ -9,11 +9,6 @@ backward of the first layer of a transformer (width 32, 16 tokens): the forward 
 right. The third shows how much each mistake changes beside one rounding at each step
 in bfloat16: the largest multiple of what is allowed in any tensor or slice, times
 `LIMIT`, without any rounding of its own. All are in docs/check.md.
-
-    python scripts/studies/modules.py best
-
-The table of docs/diagnosis.md: what a regression on a mistake's own effect, and the
-best linear judge that there can be, make of each mistake of amount in bfloat16.
 """
 
 from __future__ import annotations
@@ -26,11 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from gradwatch.harness.judging.draws import UNIT, Draw, Draws
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
 from gradwatch.harness.judging.verdict import judge_tensors
@@ -269,55 +262,6 @@ def effects(layers: int, dtype: str = "bfloat16") -> dict[str, float]:
     return found
 
 
-#: Tensors of the first layer whose covariance is taken together.
-GROUPS = (
-    ("dx", "dwq_0", "dwk_0", "dgain1_0", "dbias1_0"),
-    ("dwv_0", "dwo_0", "dgain2_0", "dbias2_0", "dc2_0", "dc1_0"),
-    ("dw1_0",),
-    ("dw2_0",),
-)
-
-
-def at_best(layers: int, count: int = 8000) -> dict[str, tuple[float, float]]:
-    """By mistake of amount, how many standard deviations of rounding a judge sees.
-
-    First of the projection of the error on the mistake's own effect, each element over
-    its standard deviation: a regression that knows the mistake. Then of the best linear
-    test that there is, which knows all correlations of the rounding errors as well: the
-    root of effect' C^-1 effect (Neyman and Pearson, for normal errors). C is estimated
-    from `count` draws with one rounding at each step, in groups of tensors.
-    """
-    right = Transformer(layers, "bfloat16").reference()
-    order, nodes = right._orders["first"], right.graphs["first"]
-    errors = right._errors("first", right.arithmetics[-1])
-    model = Transformer(layers, "bfloat16", "float64")
-    exact = model.gradients({})
-    wrong = {name: model.gradients(planted) for name, planted in MISTAKES.items()}
-    draws, rng = Draws(errors, order), np.random.default_rng(0)
-    keep = {nodes[n] for group in GROUPS for n in group}
-    drawn: list[list[Any]] = [[] for _ in GROUPS]
-    for _ in range(count):
-        pair = draws.pair(rng, keep, Draw(1 / (UNIT * errors.limit)))
-        for group, rows in zip(GROUPS, drawn, strict=True):
-            moved = [(pair[nodes[n]][0] - pair[nodes[n]][1]) / 2 for n in group]
-            rows.append(np.concatenate([m.astype(np.float32).ravel() for m in moved]))
-    seen = {name: np.zeros(2) for name in MISTAKES}
-    for group, rows in zip(GROUPS, drawn, strict=True):
-        noise = np.stack(rows).astype(np.float64)
-        size = noise.std(axis=0)
-        noise /= size
-        factor = np.linalg.cholesky(noise.T @ noise / count)
-        for name, gradients in wrong.items():
-            parts = [(gradients[n] - exact[n]).ravel() for n in group]
-            effect = np.concatenate(parts) / size
-            white = np.linalg.solve(factor, effect)
-            best = (white @ white) * (1 - len(effect) / count)  # Hotelling's bias
-            spread = np.mean((noise @ effect) ** 2)
-            plain = (effect @ effect) ** 2 / spread if spread else 0.0
-            seen[name] += [plain, best]
-    return {name: (plain**0.5, best**0.5) for name, (plain, best) in seen.items()}
-
-
 def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
 
@@ -326,13 +270,6 @@ def main() -> None:
     """Three Markdown tables."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    if "best" in sys.argv:
-        print("| mistake | 1 layer | at best | 6 layers | at best |")
-        print("|---|---|---|---|---|")
-        one, six = at_best(1), at_best(6)
-        for name in one:
-            print(f"| {name} |", *(f"{v:.2g} |" for v in (*one[name], *six[name])))
-        return
     print("| module |", " | ".join(DTYPES), "|\n|---|---|---|---|")
     for name in MODULES:
         print(f"| {name} | {' | '.join(module_row(name))} |", flush=True)

@@ -262,7 +262,8 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
     section 3.2). So can be had inputs and sums of which the outputs, and what has been
     recovered from these, know the other term; each has what the sum itself has lost.
     The limit has room for what g loses, too, whose input is not the same to the last
-    bit.
+    bit. A scan starts from zero, which what works in blocks never writes down: of the
+    state s that follows, it subtracts all that has entered.
     """
     lost, known, waiting = dict[Node, Error](), set[Node](), [*outputs]
     while waiting:
@@ -280,11 +281,23 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
                 size = np.abs(total.value).astype(np.float64)
                 _note(part, size + lost.get(total, 0.0), lost)
                 known |= lost.keys()
+    _note_zeros(order, lost)
     for node in order:
         if moves(node) and node not in lost and any(s in lost for s in node.inputs):
             given = (lost.get(s, np.zeros(s.shape)) for s in node.inputs)
             lost[node] = computed(node, *given)
     return lost
+
+
+def _note_zeros(order: Sequence[Node], lost: dict[Node, Error]) -> None:
+    """Note what factors of zero have lost that add nothing to a sum."""
+    for total in filter(lambda node: operation(node) in _SUMS, order):
+        for part in map(unmoved, total.inputs):
+            pairs = (part.inputs, part.inputs[::-1])
+            for factor, other in pairs if operation(part) == "multiply" else ():
+                if factor.shape == total.shape and not factor.value.any():
+                    size = np.abs(total.value / other.value).astype(np.float64)
+                    lost.setdefault(factor, np.where(np.isfinite(size), size, 0.0))
 
 
 def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:

@@ -415,3 +415,33 @@ def test_what_a_shift_gets_back_is_zero_and_may_be_left_out(lost, passes):
     ):
         report = check(reference, candidate, shapes=shapes, only=only)
         assert report.passes is passes, str(report)
+
+
+@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (1e-4, False)])
+def test_a_gate_before_a_state_of_zero_has_no_gradient_but_what_a_block_loses(
+    off, passes
+):
+    """A scan in one block finds the gradients of its gates as differences."""
+    torch = pytest.importorskip("torch")
+
+    def steps(q, k, gates):
+        state, made = torch.zeros(2, 4, 3), []
+        for t in range(q.shape[1]):
+            state = state * gates[:, t].exp()[:, None, None]
+            state = state + k[:, t, :, None] * q[:, t, None, :3]
+            made.append((q[:, t, None] @ state)[:, 0])
+        return torch.stack(made, 1)
+
+    def block(q, k, gates):
+        gates = gates + off * (gates - gates.detach())
+        sums = gates.cumsum(1)
+        decay = (sums[:, :, None] - sums[:, None]).tril().exp().tril()
+        wrong = off * gates[:, :1].sum() - (off * gates[:, :1].sum()).detach()
+        return (q @ k.mT * decay) @ q[..., :3] + wrong
+
+    g = torch.manual_seed(0)
+    q, k = torch.randn(2, 8, 4, generator=g), torch.randn(2, 8, 4, generator=g)
+    gates = torch.nn.functional.logsigmoid(torch.randn(2, 8, generator=g) + 2)
+    report = check(steps, block, inputs=[q, k, gates], only=["given"])
+    wrong = {row.judgement.tensor for row in report.rows if not row.judgement.passes}
+    assert wrong == (set() if passes else {"dgates"}), str(report)
