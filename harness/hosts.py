@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from gradwatch.harness.agreement.remote import judge, judged, unjudged, vanished
-from gradwatch.harness.agreement.suite import Agreement, Asked
+from gradwatch.harness.agreement.remote import judge, judged, unjudged
+from gradwatch.harness.agreement.suite import Agreement, Asked, gone
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.documents import packed
@@ -102,7 +102,7 @@ def agree_on_hosts(
     agreement = Agreement()
     for key in names:  # as asked, whoever answered first
         agreement.add(answers[key][2])
-    agreement.gone = vanished(asked, agreement, known.load())
+    agreement.gone = gone(agreement.records, known.load())
     _refuse_mixture(agreement)
     return agreement, sorted({machine for machine, _, _ in answers.values()} - {""})
 

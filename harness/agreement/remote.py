@@ -59,15 +59,8 @@ def judged(
             agreement.add(step.verdicts)
             progress(step.done, step.total)
     agreement.records += map(unjudged, failed.values())
-    agreement.gone = vanished(asked, agreement, entries)
+    agreement.gone = gone(agreement.records, entries)
     return agreement
-
-
-def vanished(
-    asked: Asked, agreement: Agreement, entries: Sequence[known.Known]
-) -> tuple[known.Known, ...]:
-    """What was expected and did not occur; a first look may lack the case for it."""
-    return () if asked.first_case else gone(agreement.records, entries)
 
 
 def unjudged(failed: Failed) -> AgreeRecord:
@@ -117,7 +110,7 @@ def judge(content: bytes, link: Link) -> None:
 def _chosen(
     source: str, asked: Asked, load: Callable[[str], Op] = load_op
 ) -> Iterator[Trial]:
-    """The trials of an op that are asked for; of a first look one in each batch.
+    """The trials of an op that are asked for.
 
     Raises:
         ValueError: Its page gives it the name of another one that is judged: their
@@ -127,18 +120,13 @@ def _chosen(
     others = [Path(other).stem for other in asked.ops if other != source]
     if op.name != stem and (op.name in others or source == stem):
         raise ValueError(f"the page {source} calls its op {op.name!r}")
-    all_trials = trials(
+    for trial in trials(
         op,
         regimes=asked.regimes,
         dtypes=asked.dtypes,
         seed=asked.seed,
         source=source,
         orders=asked.orders,
-    )
-    batches = set[tuple[str, str, str]]()
-    for trial in all_trials:
-        batch = trial.problem.dtype, trial.regime, trial.order
-        wanted = not asked.cases or like(trial.name, *asked.cases)
-        if wanted and not (asked.first_case and batch in batches):
-            batches.add(batch)
+    ):
+        if not asked.cases or like(trial.name, *asked.cases):
             yield trial

@@ -5,8 +5,7 @@ softmax of 4 x 5 run primitive by primitive, 0.25 s compiled as a whole, and 3 m
 0.3 ms from then on. All cases of all ops would take half an hour. The numbers of a
 tensor cost nothing: each op is judged in its first case, in all regimes of values.
 inductor takes 2 s of CPU time for each shape, layout and precision, most of it in g++,
-and 5 s for its first: of it the sample is in C order only. A first look has
-none of them: they would take most of its time.
+and 5 s for its first: of it the sample is in C order only.
 """
 
 from __future__ import annotations
@@ -20,16 +19,6 @@ from gradwatch.harness.project.traits import compiles, traits_of
 def precisions(backend: str) -> Sequence[str]:
     """Those in which a sample is judged; empty where everything is."""
     return traits_of(backend).sampled if compiles(backend) else ()
-
-
-def passed_over(backends: Sequence[str]) -> dict[str, str]:
-    """Which of the backends a first look leaves out where none is named, and why."""
-    return {
-        backend: "left out of a first look, because it compiles every shape; "
-        f"--backend {backend} asks for it"
-        for backend in backends
-        if compiles(backend)
-    }
 
 
 def in_part(*, cases: Sequence[str], backends: Sequence[str], among: bool) -> bool:

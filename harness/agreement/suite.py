@@ -31,10 +31,7 @@ from gradwatch.impls.contract import Problem
 
 
 class Asked(Struct, kw_only=True):
-    """What is to be judged; `settled` are cases, with the device, that are already.
-
-    first_case: of each op only the first case in each batch, which is a first look.
-    """
+    """What is to be judged; `settled` are cases, with the device, that are already."""
 
     ops: Sequence[str]
     backends: Sequence[str]
@@ -47,7 +44,6 @@ class Asked(Struct, kw_only=True):
     jobs: int = 1
     timeout: float = 60.0
     sampled: bool = False
-    first_case: bool = False
     settled: Sequence[tuple[str, str]] = ()
 
 
@@ -123,10 +119,6 @@ def combined(
     )
     summary = both.summary()
     summary.sampled = before.sampled | now.sampled
-    looks: dict[bool, set[str]] = {True: set(), False: set()}
-    for one in (before, now):
-        looks[one.first_case] |= {*one.pairs}
-    summary.first_case = bool(looks[True] - looks[False])
     summary.machines = [*dict.fromkeys((*before.machines, *now.machines))]
     summary.seconds, summary.seed = now.seconds, now.seed
     return summary

@@ -18,11 +18,7 @@ from rich.text import Text
 from gradwatch.harness.agreement.output import junit, markdown
 from gradwatch.harness.agreement.overall import Overall, overall
 from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.agreement.sampling import (
-    explained,
-    in_part,
-    passed_over,
-)
+from gradwatch.harness.agreement.sampling import explained, in_part
 from gradwatch.harness.agreement.suite import Agreement, Asked, combined
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress
@@ -51,11 +47,6 @@ from gradwatch.impls.catalogue import framework_of
 @options.timeout
 @options.require("Fail with exit code 3")
 @options.on
-@click.option(
-    "--first-case",
-    is_flag=True,
-    help="A first look: of each op only the first case in each regime and precision.",
-)
 @options.fresh
 @click.option("--next", "following", hidden=True, default="")  # of `init`
 @options.json_file
@@ -87,14 +78,11 @@ def command(
     missing, or all that are asked.
     """
     ops, pages, backends = (given.pop(name) for name in ("ops", "pages", "backends"))
-    cases, first_case = given["cases"], given["first_case"]
-    wanted = options.framework_backends(backends)
-    passed = {} if cases or backends or not first_case else passed_over(wanted)
     among = bool(ops or pages or given["dtypes"])
     asked = Asked(
         ops=options.sources(ops, pages),
-        backends=[name for name in wanted if name not in passed],
-        sampled=in_part(cases=cases, backends=backends, among=among),
+        backends=options.framework_backends(backends),
+        sampled=in_part(cases=given["cases"], backends=backends, among=among),
         **{name: value for name, value in given.items() if value != ()},
     )
     if address == "local":
@@ -109,7 +97,7 @@ def command(
     if not agreed.records and not agreed.missing:
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
-    agreed.missing |= {} if backends else passed | left_out()
+    agreed.missing |= {} if backends else left_out()
     summary = _summary(agreed, asked, seconds, machines)
     content = recording.document(agreed.records, summary)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
@@ -130,7 +118,7 @@ def _summary(
 ) -> AgreeSummary:
     summary = agreed.summary()
     summary.seconds, summary.seed = round(seconds, 2), asked.seed
-    summary.machines, summary.first_case = machines, asked.first_case
+    summary.machines = machines
     if asked.sampled:
         ran = [b for b in asked.backends if b not in agreed.missing]
         summary.sampled = explained(ran)
@@ -235,8 +223,6 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     if summary.sampled:
         names = ", ".join(sorted({*map(framework_of, summary.sampled)}))
         parts.append(f"all cases of {names}: --op and --backend")
-    if summary.first_case:
-        parts.append("all but the first cases: gradwatch agree")
     return "; ".join(parts)
 
 

@@ -12,7 +12,6 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.agreement.suite import (
     Agreement,
     gathered,
@@ -59,14 +58,9 @@ Reasons = dict[str, str]  # by backend
     "Sampling time of each op and size, for all backends and both phases.",
 )
 @options.threads
-@click.option(
-    "--first-look",
-    is_flag=True,
-    help="Leave out the backends that compile every shape, but for the quickest.",
-)
 @options.seed
 @options.json_file
-def command(first_look: bool, json_file: str | None, **given: Any) -> int:
+def command(json_file: str | None, **given: Any) -> int:
     r"""Time forward and backward of every backend whose gradient is right.
 
     All backends are timed in turn, call by call, in random order, each in its own
@@ -87,12 +81,9 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     for why in filter(None, map(why_not_timed, devices)):
         raise click.UsageError(why)
     options.on_this_machine(devices)
-    wanted = options.framework_backends(backends)
-    passed = passed_over(wanted) if first_look and not backends else {}
     asked = Asked(
         ops=options.sources(ops, pages),
-        backends=[name for name in wanted if name not in passed],
-        passed=passed,
+        backends=options.framework_backends(backends),
         **given,
     )
     with progress("judging and timing") as advance:
@@ -104,8 +95,7 @@ def command(first_look: bool, json_file: str | None, **given: Any) -> int:
     for op, why in measured.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if json_file != "-":
-        absent = {*measured.absent, *passed.values()}
-        _show(rows, untimed, measured.wrong, absent)
+        _show(rows, untimed, measured.wrong, measured.absent)
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed and not measured.wrong else 1
@@ -125,8 +115,7 @@ def _combined(
 class Asked(Struct, kw_only=True):
     """What is to be timed; `timed` are cases, with the device, that are already.
 
-    passed: why backends are left out. A page and its formula may be silent for
-    `patience` seconds.
+    A page and its formula may be silent for `patience` seconds.
     """
 
     ops: Sequence[str]
@@ -138,7 +127,6 @@ class Asked(Struct, kw_only=True):
     threads: int
     seed: int
     timed: Sequence[tuple[str, str]] = ()
-    passed: Reasons = {}
     patience: float = PATIENCE
 
 
@@ -228,7 +216,7 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
             with link.at(one.op, one.name, asked.patience):
                 rows, why = time_trial(one, right, worker, seed=asked.seed, **settings)
                 label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
-                reasons = asked.passed | reasons | why
+                reasons |= why
                 untimed = {f"{label} {b}": why for b, why in reasons.items()}
                 measured = Timed(rows=rows, untimed=untimed, case=(device, one.name))
                 measured.done, measured.total = done, len(trials)

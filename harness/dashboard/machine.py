@@ -14,7 +14,6 @@ from gradwatch.harness.dashboard.sources import Finding, Results, Source
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.project.records import (
     AgreeRecord,
-    AgreeSummary,
     CompareRecord,
     TimeRecord,
 )
@@ -99,17 +98,6 @@ class MachineResults:
         """Backends that the newest run of the suite could not run, and why."""
         source = self.newest("agree")
         return source.summary.missing if source else {}
-
-    def first_looks(self, op: str = "") -> list[AgreeSummary]:
-        """The runs of the first case only that verdicts on an op, or on any, are of."""
-        judged = self.origin.get("agree", {}).items()
-        summaries = [s.summary for place, s in judged if op in ("", place[0])]
-        return [one for one in summaries if one.first_case]
-
-    def in_part(self, op: str = "") -> dict[str, str]:
-        """What such looks judged of the backends that they judged in part, and why."""
-        looks = self.first_looks(op)
-        return {name: why for one in looks for name, why in one.sampled.items()}
 
     def pairs(self, op: str) -> dict[str, dict[str, float | None]]:
         """The newest matrix of pairs of an op; None means an infinite ratio."""

@@ -122,11 +122,10 @@ class AgreeSummary(Struct, kw_only=True):
     """Counts of a run of the agreement suite.
 
     missing: why a backend was not asked. sampled: what was judged of one that was asked
-    in part, and why. first_case: whether of each op only the first case in each regime
-    and precision was judged. pairs: for each op and pair of backends the
-    largest |a - b| over the sum of both radii; null is infinite. unrepeatable: cases
-    of which a second run was not bitwise equal. machines: of the hosts that judged,
-    where it was not done here.
+    in part, and why. pairs: for each op and pair of backends the largest |a - b| over
+    the sum of both radii; null is infinite. unrepeatable: cases of which a second run
+    was not bitwise equal. machines: of the hosts that judged, where it was not done
+    here.
     """
 
     judged: int = 0
@@ -136,7 +135,6 @@ class AgreeSummary(Struct, kw_only=True):
     gone: list[str] = []
     missing: dict[str, str] = {}
     sampled: dict[str, str] = {}
-    first_case: bool = False
     unrepeatable: list[str] = []
     pairs: dict[str, dict[str, dict[str, Number]]] = {}
     machines: list[str] = []

@@ -15,10 +15,8 @@ import pytest
 
 from gradwatch.harness import __main__ as command_line
 from gradwatch.harness.__main__ import Commands
-from gradwatch.harness.agreement.sampling import passed_over
 from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
-from gradwatch.harness.console import options
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers.child import Child
 from gradwatch.harness.workers.pythons.interpreters import has_cuda
@@ -442,19 +440,6 @@ def test_bad_pages_do_not_end_a_run_of(tmp_path, command):
         assert {r["op"] for r in document["records"]} == {"square"}
     else:
         assert len(document["summary"]["failed"]) == len(bad)
-
-
-def test_a_first_look_at_times_says_what_it_leaves_out(tmp_path, monkeypatch):
-    few = ("numpy_manual", "jax_autograd")
-    monkeypatch.setattr(options, "by_default", lambda: few)
-    file = tmp_path / "look.json"
-    call = ["time", "--op", "square", "--size", "small", "--dtype", "float32"]
-    done = gradwatch(*call, "--budget", "0.05", "--first-look", "--json", file)
-    document = json.loads(file.read_text())
-    assert {r["backend"] for r in document["records"]} == {"numpy_manual"}
-    (why,) = document["summary"]["untimed"].values()
-    assert why == passed_over(few)["jax_autograd"]
-    assert "not run: 1 backends (jax): gradwatch doctor" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["agree", "time", "fuzz"])

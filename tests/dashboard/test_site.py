@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from lxml import html
 
 from gradwatch.harness import dashboard
-from gradwatch.harness.agreement.sampling import explained, passed_over
 from gradwatch.harness.commands.report import command
 from gradwatch.harness.dashboard import machine
 from gradwatch.harness.dashboard import site as building
@@ -490,41 +489,11 @@ def test_a_renamed_op_is_shown_as_such(results: Path) -> None:
     assert "softmaxx" in said(site)
 
 
-@pytest.mark.parametrize("look", [True, False])
-def test_a_first_look_does_not_pass_for_the_whole(results: Path, look: bool) -> None:
-    file = results / "latest" / "agree.json"
-    record = agree_record("add", "numpy_graph")
-    invented.write_document(file, [record], environment(1), first_case=look)
-    site = written(results)
-    for page in ("index.html", "op/add.html"):
-        assert ("Verdicts of a first look" in said(site, page)) is look
-    assert "Verdicts of a first look" not in said(site, "op/mul.html")
-    assert ("as expected, in a first look" in said(site)) is look
-
-
 def test_the_formulas_of_a_page_are_shown_as_written(results: Path) -> None:
     page = html.parse(written(results) / "op" / "softmax.html")
     (formula,) = page.xpath("//pre[@class='formulas']/text()")
     assert formula.split("  ")[2] == "y = exp(x) / sum(exp(x))"
     assert formula.endswith("  dx = y * (dy - sum(dy * y))")
-
-
-def test_what_a_first_look_judged_in_part_or_left_out_is_said(results: Path) -> None:
-    part = explained(["jax_jit"])
-    out = passed_over(["jax_custom"])
-    records = [agree_record("add", name) for name in ("numpy_graph", "jax_jit")]
-    invented.write_document(
-        results / "latest" / "agree.json",
-        records,
-        environment(1),
-        first_case=True,
-        sampled=part,
-        missing=out,
-    )
-    site = written(results)
-    for page in ("index.html", "op/add.html"):
-        assert f"jax_jit was {part['jax_jit']}." in said(site, page)
-        assert f"jax_custom: {out['jax_custom']}" in said(site, page)
 
 
 def test_an_older_verdict_is_marked(results: Path) -> None:

@@ -55,13 +55,6 @@ def test_an_op_that_has_gone_is_forgotten():
     assert [r.op for r in run(2, verdict("softmax")).records] == ["gelu", "softmax"]
 
 
-def test_a_first_look_is_one_until_a_run_judges_all_of_its_ops_in_full():
-    run(1, verdict("softmax"), verdict("gelu"), first_case=True)
-    assert run(2, verdict("softmax")).summary.first_case
-    assert not run(3, verdict("gelu"), verdict("softmax")).summary.first_case
-    assert not run(4, verdict("gelu"), first_case=True).summary.first_case
-
-
 def test_a_backend_that_ran_once_is_not_missing():
     run(1, verdict("softmax"), missing={"mlx_custom": "not installed"})
     kept = run(2, verdict("gelu"), missing={"torch_custom": "not asked"})
