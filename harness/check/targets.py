@@ -132,14 +132,7 @@ def _member(module: ModuleType, name: str, path: Path) -> Any:
 def _source(problem: Path, solution: Path) -> str:
     """Lines that construct the solution in a script."""
     return f"""\
-def load(path):
-    spec = importlib.util.spec_from_file_location("loaded", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import runpy
 
-
-import importlib.util
-
-init = load({str(problem.resolve())!r}).get_init_inputs()
-candidate = load({str(solution.resolve())!r}).ModelNew(*init)"""
+init = runpy.run_path({str(problem.resolve())!r})["get_init_inputs"]()
+candidate = runpy.run_path({str(solution.resolve())!r})["ModelNew"](*init)"""

@@ -234,8 +234,8 @@ class _Tensor:
         own, limit = self.right.arithmetics[-1], self.right.limit
         radius, _ = self._radius(own)
         again, by_spread = self._radius(own, again=True)
-        excuse = np.where(by_spread, np.maximum(radius, again), radius)
-        excuse = excuse + self._lost(own, sums)
+        lost = self._lost(own, sums)
+        excuse = np.where(by_spread, np.maximum(radius, again), radius) + lost
         truth = self.right.bounds(self.convention, own)[self.tensor]
         value = truth.value
         judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
@@ -250,7 +250,7 @@ class _Tensor:
         if turned.any() or kept.any():
             cancels = self.right.cancels(self.convention, self.tensor)
             explained &= ~(turned & small) | cancels
-            explained &= ~kept | small
+            explained &= ~kept | (small & (error <= limit * (radius + lost)))
         tells = share_of_silent(replace(truth, radius=excuse), limit) < 1
         return not (wrong & ~explained).any(), tells
 

@@ -296,7 +296,8 @@ def _note_zeros(order: Sequence[Node], lost: dict[Node, Error]) -> None:
             pairs = (part.inputs, part.inputs[::-1])
             for factor, other in pairs if operation(part) == "multiply" else ():
                 if factor.shape == total.shape and not factor.value.any():
-                    size = np.abs(total.value / other.value).astype(np.float64)
+                    with np.errstate(all="ignore"):
+                        size = np.abs(total.value / other.value).astype(np.float64)
                     lost.setdefault(factor, np.where(np.isfinite(size), size, 0.0))
 
 
