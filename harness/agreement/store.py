@@ -105,7 +105,8 @@ def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:
     )
     raised = "Traceback" in done.stderr and finding.record.verdict not in DEATHS
     state = {0: "gone", 1: "holds"}.get(done.returncode, "not run")
-    if raised and finding.record.verdict != "error":
+    lacks = "ModuleNotFoundError" in done.stderr
+    if raised and (lacks or finding.record.verdict != "error"):
         state = "not run"  # the script itself has failed
     output = (done.stderr if raised else done.stdout).strip().splitlines()
     return state, output[-1] if output else ""

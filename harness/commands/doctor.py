@@ -25,7 +25,7 @@ from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.pythons.interpreters import (
     Interpreter,
     broken,
-    interpreters_of,
+    interpreter_of,
     on_request,
 )
 from gradwatch.harness.workers.worker import Died, probe
@@ -164,7 +164,7 @@ def _checkout(root: Path) -> Finding:
 
 def _frameworks(root: Path) -> Iterator[Finding]:
     names = sorted(set(map(framework_of, backend_names())))
-    python = interpreters_of(names, root)
+    python = {name: interpreter_of(name, root) for name in names}
     facts = probe(one for one in python.values() if not one.why_missing)
     for name, interpreter in python.items():
         reported = facts.get(name, {})

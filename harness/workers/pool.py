@@ -16,7 +16,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, Queue
 from typing import Any
@@ -42,10 +42,10 @@ UNREAD = 64
 
 
 def sweep(
-    tasks: Iterable[Task], *, jobs: int = 1, timeout: float = TIMEOUT, threads: int = 1
+    tasks: Iterable[Task], *, jobs: int = 1, timeout: float = TIMEOUT
 ) -> Iterator[Outcome]:
     """Yield the outcomes of all tasks as they arrive; at most `jobs` workers run."""
-    with Fleet(jobs=jobs, threads=threads) as fleet:
+    with Fleet(jobs=jobs) as fleet:
         yield from fleet.run(tasks, timeout=timeout)
 
 
@@ -54,21 +54,18 @@ class Fleet:
 
     One idle worker of each framework is kept: it needs only memory, and a new one would
     take seconds to import. `waiting` is called every second or so of a run; each task
-    has a deadline. `facts` holds what a worker of each framework reported: versions,
-    devices.
+    has a deadline.
     """
 
     def __init__(
         self,
         *,
         jobs: int = 1,
-        threads: int = 1,
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"at least one job, not {jobs}")
-        self.jobs, self.threads, self.waiting = jobs, threads, waiting
-        self.facts: dict[str, Mapping[str, Any]] = {}
+        self.jobs, self.waiting = jobs, waiting
         # Linux ends a worker with the thread that started it: these live as long.
         self._threads = ThreadPoolExecutor(jobs, "gradwatch-job")
         self._lock = threading.Condition()
@@ -109,8 +106,8 @@ class Fleet:
         if self._jobs:
             raise RuntimeError("the fleet is busy with another run: finish that first")
         self._tasks, self._timeout = _by_framework(tasks), timeout
-        new = [name for name in self._tasks if name not in self._interpreters]
-        self._interpreters |= interpreters.interpreters_of(new)
+        for name in self._tasks.keys() - self._interpreters.keys():
+            self._interpreters[name] = interpreters.interpreter_of(name)
         self._began, self._stopped, called = {}, False, time.monotonic()
         try:
             for _ in range(self.jobs):
@@ -190,12 +187,12 @@ class Fleet:
                 worker = None
             if worker is None:
                 interpreter = self._interpreters[framework]
-                worker = Worker(interpreter, threads=self.threads, timed=False)
+                worker = Worker(interpreter, timed=False)
             self._busy.add(worker)
             if self._stopped:
                 worker.kill()
         try:
-            self.facts[framework] = worker.facts
+            worker.facts  # noqa: B018  # it has started when it has told them
         except Died:
             self._drop(worker)
             raise

@@ -214,7 +214,7 @@ class Worker(Process):
             self._waiting()
 
     def _no_worker(self, why: str) -> str:
-        return f"{self._interpreter.shown} runs, but not as a worker ({why})"
+        return f"{self._interpreter.shown} does not run as a worker ({why})"
 
     def _how(self, code: int) -> str:
         how = super()._how(code)

@@ -21,7 +21,7 @@ from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import backend_names, framework_of
 from scripts import tour
 from tests.command_line import gradwatch
-from tests.pythons import HEALTHY, environment_like, fake_python
+from tests.pythons import environment_like, fake_python
 
 
 def test_the_last_lines_count_what_is_ready_and_what_is_absent(monkeypatch):
@@ -165,17 +165,27 @@ def test_with_a_broken_oneflow(alone, tmp_path, monkeypatch, lost):
     assert finding.mend == f"{python} -m pip install --force-reinstall oneflow"
 
 
-def test_a_python_that_is_none_as_soon_as_it_has_to_work(alone, tmp_path, monkeypatch):
-    named = fake_python(tmp_path / "python", HEALTHY)
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 7", "does not run as a worker (exited with status 7)"),
+        ("kill -SEGV $$", "killed by SIGSEGV"),
+        ("echo hello", "does not run as a worker (exited with status 0)"),
+    ],
+)
+def test_a_python_that_does_not_run(alone, tmp_path, monkeypatch, script, why):
+    named = fake_python(tmp_path / "python", script)
     monkeypatch.setenv(variable("torch"), str(named))
-    assert "runs, but not as a worker" in alone("torch")["torch"].why
+    finding = alone("torch")["torch"]
+    assert why in finding.why
+    assert finding.mend == f"{named} -m pip install --force-reinstall torch"
 
 
 def test_a_python_that_cannot_be_started_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "python").touch()  # nobody may execute it
     gone = Interpreter("torch", tmp_path / "python", "a text")
-    with pytest.raises(Died, match="not as a worker"):
+    with pytest.raises(Died, match="does not run as a worker"):
         Worker(gone)
     assert [file.name for file in tmp_path.iterdir()] == ["python"]
 

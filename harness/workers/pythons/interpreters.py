@@ -10,24 +10,18 @@ of another build of the framework.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
-
-import msgspec
 
 from gradwatch.harness.project.machines import has_cuda as has_cuda
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.traits import traits_of
-
-_PATIENCE = 30  # seconds for an interpreter to start: a cold disk is slow
-_QUESTION = Path(__file__).with_name("question.py")
 
 
 @dataclass(frozen=True)
@@ -67,48 +61,50 @@ class Interpreter:
         return self.without(why, f"{named} -m pip install {package}")
 
 
-class Facts(msgspec.Struct):
-    """What a Python says of itself.
-
-    python: `sys.version`. numpy: its version, or "". frameworks: those of the ones
-    asked for that are installed.
-    """
-
-    python: str
-    numpy: str
-    frameworks: list[str]
-
-
 def variable(framework: str) -> str:
     """The environment variable that names another Python for a framework."""
     return f"GRADWATCH_PYTHON_{framework.upper()}"
 
 
 def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
-    """The Python of a framework, examined without importing the framework."""
-    return interpreters_of([framework], root)[framework]
+    """The Python of a framework, which is not imported: its worker says if it can be.
+
+    What the running Python lacks is known without one.
+    """
+    one = _placed(framework, root)
+    if not one.python.exists():
+        return _absent(one)
+    if one.python == Path(sys.executable) and not _is_here(framework):
+        return not_installed(one)
+    return one
 
 
-def interpreters_of(
-    frameworks: Sequence[str], root: Path = ROOT
-) -> dict[str, Interpreter]:
-    """The Pythons of frameworks; each Python is asked once, all at the same time."""
-    placed = [_placed(name, root) for name in frameworks]
-    there: dict[Path, list[str]] = {}
-    for one in placed:
-        if one.python.exists():
-            there.setdefault(one.python, []).append(one.framework)
-    with ThreadPoolExecutor(max(1, len(there))) as pool:
-        said = {path: pool.submit(ask, path, names) for path, names in there.items()}
-    answers = {path: one.exception() or one.result() for path, one in said.items()}
-    return {one.framework: _examined(one, answers.get(one.python)) for one in placed}
+def _is_here(package: str) -> bool:
+    """Whether the running Python can import a package.
+
+    A removed one may leave a folder without __init__, which has no loader, as an
+    installed namespace has none (MLX is one).
+    """
+    spec = importlib.util.find_spec(package)
+    return bool(spec and (spec.loader or package in packages_distributions()))
 
 
-def broken(interpreter: Interpreter, error: str) -> Interpreter:
-    """The same interpreter, whose framework is installed but cannot be imported."""
-    framework = interpreter.framework
-    why = f"{framework} is installed but broken: {error}"
-    return interpreter.to_install(why, f"--force-reinstall {framework}")
+def not_installed(one: Interpreter) -> Interpreter:
+    """The same one, which lacks its framework."""
+    why = f"{one.framework} is not installed in {one.shown}"
+    return one.to_install(why, f'"{one.framework}"')
+
+
+def broken(one: Interpreter, error: str) -> Interpreter:
+    """The same one, whose worker could not import the framework, or did not start."""
+    framework, below = one.framework, traits_of(one.framework).numpy_below
+    if error == f"ModuleNotFoundError: No module named {framework!r}":
+        return not_installed(one)
+    started = not error.startswith(one.shown)  # else it is its worker that says so
+    why = f"{framework} is installed but broken: {error}" if started else error
+    numpy = f'"numpy<{below}"' if below else '"numpy"'
+    package = numpy if "numpy" in error.lower() else f"--force-reinstall {framework}"
+    return one.to_install(why, package)
 
 
 def on_request(framework: str, root: Path = ROOT) -> str:
@@ -165,57 +161,3 @@ def _absent(one: Interpreter) -> Interpreter:
     except (OSError, ValueError, KeyError, TypeError):
         return one.without(f"{environment} has not been made", "make environments")
     return one.without(f"{environment} could not be made: {reason}", make)
-
-
-# What it has ----------------------------------------------------------------------
-
-
-def ask(python: Path, frameworks: Sequence[str]) -> Facts:
-    """What a Python has of these frameworks.
-
-    None of it is imported, and one process answers for all: to start one takes longer.
-
-    Raises:
-        OSError, ValueError, subprocess.SubprocessError: It does not run.
-    """
-    done = subprocess.run(
-        [python, _QUESTION, *frameworks],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE,
-    )
-    if done.returncode:
-        raise ValueError(done.stderr.strip() or f"exit status {done.returncode}")
-    try:  # whatever a site's own start-up files print comes before
-        return msgspec.json.decode(done.stdout.splitlines()[-1], type=Facts)
-    except (ValueError, IndexError):
-        raise ValueError(f"it answers {done.stdout[:40]!r}") from None
-
-
-def _examined(one: Interpreter, answer: Facts | BaseException | None) -> Interpreter:
-    """An interpreter as its Python's answer shows it; None if there is no Python."""
-    framework = one.framework
-    if answer is None:
-        return _absent(one)
-    if isinstance(answer, BaseException):
-        why = f"{one.shown} does not run ({_reason(answer)})"
-        return one.to_install(why, f"--force-reinstall {framework}")
-    limit = traits_of(framework).numpy_below
-    if framework not in answer.frameworks:
-        why = f"{framework} is not installed in {one.shown}"
-        return one.to_install(why, f'"{framework}"')
-    if not answer.numpy:
-        return one.to_install(f"NumPy is not installed in {one.shown}", '"numpy"')
-    if limit and int(answer.numpy.partition(".")[0]) >= limit:
-        why = f"NumPy {answer.numpy} in {one.shown} is too new for {framework}"
-        return one.to_install(why, f'"numpy<{limit}"')
-    return one
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, subprocess.TimeoutExpired):
-        return f"no answer in {error.timeout:g} s"
-    if isinstance(error, OSError):
-        return error.strerror or repr(error)
-    return str(error).splitlines()[-1]
