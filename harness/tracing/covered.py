@@ -18,7 +18,7 @@ _PLUMBING = {"astype", "convention", "variable"}
 #: Where rules are, by framework: a module, and tables in it.
 _TABLES = {
     "torch": ("aten.table ON_FLOATS ON_VALUES MOVES", "aten.complex ON_COMPLEX"),
-    "jax": ("lax ON_NODES BY_PARAMS RULES HIGHER",),
+    "jax": ("lax ON_NODES RULES HIGHER",),
 }
 
 
@@ -45,11 +45,13 @@ def covered() -> dict[str, str]:
 
 def _parts(rule: Any, seen: set[Any]) -> Iterator[str]:
     """Names of the engine's functions in a rule, and in what it calls of ours."""
-    rule = rule.func if isinstance(rule, functools.partial) else rule
+    cells: list[Any] = []
+    if isinstance(rule, functools.partial):
+        rule, cells = rule.func, [*rule.args]
     if rule in seen:
         return
     seen.add(rule)
-    cells = [cell.cell_contents for cell in getattr(rule, "__closure__", None) or ()]
+    cells += [c.cell_contents for c in getattr(rule, "__closure__", None) or ()]
     primitives = [cell.name for cell in cells if isinstance(cell, Primitive)]
     name = getattr(rule, "__name__", "")
     if primitives or getattr(graph, name, None) is rule:
@@ -57,7 +59,7 @@ def _parts(rule: Any, seen: set[Any]) -> Iterator[str]:
     elif getattr(rule, "__module__", "").startswith(_OURS):
         yield from (cell for cell in cells if isinstance(cell, str))
         for called in (*_called(rule.__code__, rule.__globals__), *cells):
-            if isinstance(called, FunctionType):
+            if isinstance(called, (FunctionType, functools.partial)):
                 yield from _parts(called, seen)
 
 

@@ -17,14 +17,19 @@ from gradwatch.harness.tracing.aten import complex, matrices
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
 from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
 from gradwatch.harness.tracing.rules.narrow import (
-    epsilon,
     is_inexact,
-    narrow_leaf,
-    narrowed,
+    leaf,
+    rounded,
     table,
     written_over,
 )
-from gradwatch.harness.tracing.tape import FACTORIES, Like, Program, as_written, name_of
+from gradwatch.harness.tracing.tape import (
+    FACTORIES,
+    Geometry,
+    Program,
+    as_written,
+    name_of,
+)
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.harness.tracing.values import (
     Complex,
@@ -36,6 +41,7 @@ from gradwatch.harness.tracing.values import (
     is_float_tensor,
     is_number,
     joined,
+    narrow,
     parts,
 )
 from gradwatch.impls.graph import Node, recorded
@@ -91,12 +97,13 @@ def interpret(
     record = recorded()
     given, untouched = iter(leaves), {}
     inputs = (node for node in program.graph.nodes if node.op == "placeholder")
-    widest = epsilon([tensor for node in inputs for tensor in _meta(node)])
+    types = {like.dtype for node in inputs for like in _meta(node) if is_inexact(like)}
+    widest = min((torch.finfo(dtype).eps for dtype in types), default=0.0)
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            untouched[node] = next(given)
-            known[node] = narrow_leaf(untouched[node], _meta(node), widest)
-            if _is_complex(_meta(node)):
+            untouched[node], (like,) = next(given), _meta(node)
+            known[node] = _narrowed(leaf, untouched[node], [like], widest)
+            if like.dtype.is_complex:
                 known[node] = Complex.split(known[node])
         elif node.op == "get_attr":
             known[node] = _constant(getattr(program, node.target))
@@ -112,13 +119,22 @@ def interpret(
                 decision = Decision(node.target, args, kwargs)
                 decisions += [decision] if decision.sources else []
             if node.target not in _OURS and not is_move(name_of(node.target)):
-                narrow = functools.partial(narrowed, meta=_meta(node), widest=widest)
-                known[node] = both(narrow, known[node])
+                known[node] = _narrowed(rounded, known[node], _meta(node), widest)
             known[node] = as_it_ran(known[node], ran.get(node))
             if record:
                 for made in parts(known[node]):
                     record.places.setdefault(made, node.meta.get("place"))
     raise AssertionError("a program ends with its output")
+
+
+def _narrowed(how: Any, value: Any, meta: Sequence[Geometry], widest: float) -> Any:
+    """What an operator returned, each part rounded as the type that it has there."""
+    if isinstance(value, (tuple, list)) and len(value) == len(meta):
+        pairs = zip(value, meta, strict=True)
+        return tuple(_narrowed(how, one, [its], widest) for one, its in pairs)
+    if not meta or not is_inexact(meta[0]):
+        return value
+    return narrow(how, value, torch.finfo(meta[0].dtype), widest)
 
 
 def _is_used(node: Call, made: Any) -> bool:
@@ -183,9 +199,9 @@ def _constant(tensor: torch.Tensor) -> Any:
     return as_float(tensor) if is_float_tensor(tensor) else tensor
 
 
-def _meta(node: Call) -> list[Like]:
+def _meta(node: Call) -> list[Geometry]:
     """What the tensors were like that the operator returned while it was captured."""
-    return [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, Like)]
+    return [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, Geometry)]
 
 
 def _floats(meta: Sequence[Any]) -> bool:
@@ -205,7 +221,7 @@ def refuse_uncovered(program: Program) -> None:
 
 
 def _refuse(
-    target: Any, meta: Sequence[Like], given: Sequence[Like], place: Place
+    target: Any, meta: Sequence[Geometry], given: Sequence[Geometry], place: Place
 ) -> None:
     op = str(target).removesuffix(".default")
     if not isinstance(target, torch._ops.OpOverload):
@@ -230,7 +246,7 @@ def _refuse(
         raise Untraceable(op, "has no rule in the engine", "no rule", place)
 
 
-def _cast(value: Any, meta: Sequence[Like]) -> Any:
+def _cast(value: Any, meta: Sequence[Geometry]) -> Any:
     """Precision is the judge's matter: only from and to whole numbers is a change."""
     dtype = meta[0].dtype
     if dtype.is_complex:

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from gradwatch.harness.tracing.rules.systems import solved, transposed, triangle
 from gradwatch.harness.tracing.rules.windows import (
     grouped_product,
     log_of_sums,
+    positions,
     prefixes,
     reduced_into,
     windows,
@@ -44,6 +45,7 @@ from gradwatch.harness.tracing.values import (
     in_type,
     is_number,
     joined,
+    narrow,
     parts,
 )
 from gradwatch.impls import graph
@@ -117,10 +119,8 @@ class Traced:
         """The nodes that the function returns for these; of complex ones the parts."""
         made, vectors = self._walked(leaves)
         plain = vectors and factors.TURNED.get() is None
-        if plain and factors.signs_show(
-            lambda: (y.value for y in self._walked(leaves)[0])
-        ):
-            vectors[0](factors.SIGNS, "signs")
+        if plain and factors.signs_show(lambda: self._walked(leaves)[0]):
+            refuse(vectors[0], factors.SIGNS, "signs")
         return made
 
     def _walked(self, leaves: Sequence[Node]) -> tuple[tuple[Node, ...], list[Any]]:
@@ -165,24 +165,30 @@ def place_of(equation: Any) -> Place:
     return Place(frame.file_name, frame.start_line) if frame else Place("", 0)
 
 
+def refuse(equation: Any, why: str, kind: str) -> NoReturn:
+    """Raise Untraceable, with the caller's line."""
+    name = f"lax.{equation.primitive.name}"
+    raise Untraceable(name, why, kind, place_of(equation), WAYS_ROUND)
+
+
 @dataclass
 class Walk:
     """One evaluation of a jaxpr.
 
     `widest` is the machine epsilon of the widest input, `left` how many equations may
-    still come, `vectors` refuse what makes vectors of free signs. A variable of floats
-    is always a node of floats, one of complex numbers a pair of such.
+    still come, `vectors` are those that made vectors of free signs. A variable of
+    floats is always a node of floats, one of complex numbers a pair of such.
     """
 
     widest: float
     left: int = UNROLLED
-    vectors: list[Callable[[str, str], None]] = field(default_factory=list)
+    vectors: list[Any] = field(default_factory=list)
 
     def given(self, node: Node, dtype: Any) -> Any:
         """An input, whose gradient is rounded to its own type."""
         if not is_inexact(dtype):
             return jnp.asarray(node.value, dtype)
-        node = self.narrow(leaf, node, dtype)
+        node = narrow(leaf, node, jnp.finfo(dtype), self.widest)
         return Complex.split(node) if is_complex(dtype) else node
 
     def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
@@ -197,7 +203,7 @@ class Walk:
         for equation in jaxpr.eqns:
             self.left -= 1
             if self.left < 0:
-                self.refuse(equation, f"comes to over {UNROLLED} equations", "long")
+                refuse(equation, f"comes to over {UNROLLED} equations", "long")
             made = self.equation(equation, [read(atom) for atom in equation.invars])
             for variable, value in zip(equation.outvars, made, strict=True):
                 known[variable] = value
@@ -225,24 +231,14 @@ class Walk:
         plain = is_inexact(value.dtype) and not is_complex(value.dtype)
         return constant(float(str(value))) if plain else self.held(value)
 
-    def narrow(self, how: Rule, value: Any, dtype: Any) -> Any:
-        """The rounding of a type that is narrower than the inputs'."""
-        info = jnp.finfo(dtype)
-        if float(info.eps) <= self.widest:
-            return value
-        return both(functools.partial(how, info=info), value)
-
-    def refuse(self, equation: Any, why: str, kind: str) -> None:
-        """Raise Untraceable, with the caller's line."""
-        name = f"lax.{equation.primitive.name}"
-        raise Untraceable(name, why, kind, place_of(equation), WAYS_ROUND)
-
     def equation(self, equation: Any, args: list[Any]) -> Sequence[Any]:
         """The values of one equation's variables."""
         name, params = equation.primitive.name, equation.params
         types = [getattr(v.aval, "dtype", None) for v in equation.outvars]
         floating = any(t is not None and is_inexact(t) for t in types)
         known = not any(map(parts, args))
+        if name in ("eigh", "svd"):
+            self.vectors.append(equation)
         if name in HIGHER:
             return HIGHER[name](self, equation, *args)
         if name in _CALLS.split() and (floating or not known):
@@ -255,29 +251,29 @@ class Walk:
         made = made if isinstance(made, (tuple, list)) else [made]
         if name in MOVES:
             return made
-        pairs = zip(made, types, strict=True)
-        return [self.narrow(rounded, y, t) if is_inexact(t) else y for y, t in pairs]
+        return [
+            narrow(rounded, y, jnp.finfo(t), self.widest) if is_inexact(t) else y
+            for y, t in zip(made, types, strict=True)
+        ]
 
     def by_table(self, equation: Any, args: list[Any]) -> Any:
         """What a rule makes of the arguments."""
         name, out = equation.primitive.name, equation.outvars[0].aval.dtype
         if is_complex(out) or any(isinstance(a, Complex) for a in args):
             if name in ON_COMPLEX:
-                return ON_COMPLEX[name](self, equation, *args)
+                return ON_COMPLEX[name](equation, *args)
             if name not in PARTWISE and name not in _FACTORISATIONS.split():
-                self.refuse(equation, "has no rule for complex numbers", "complex")
+                refuse(equation, "has no rule for complex numbers", "complex")
         if name in ON_NODES:
             return both(ON_NODES[name], *map(as_node, args))
-        if name in BY_PARAMS:
-            return both(functools.partial(BY_PARAMS[name], equation.params), *args)
         if name in RULES:
-            return both(functools.partial(RULES[name], self, equation), *args)
+            return both(functools.partial(RULES[name], equation), *args)
         why = "has no rule in the engine", "no rule"
         if name in _FACTORISATIONS.split():
             why = "factorises a matrix, or solves with one", "factorisation"
         if "callback" in name:
             why = "hands numbers over to Python", "callback"
-        return self.refuse(equation, *why)
+        return refuse(equation, *why)
 
 
 def as_node(value: Any) -> Any:
@@ -344,7 +340,7 @@ def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
         (goes_on,) = walk.inside(p["cond_jaxpr"], [*asked, *carry])
         if isinstance(goes_on, Node):
             why = "runs as often as numbers say that rounding may change"
-            walk.refuse(equation, why, "control")
+            refuse(equation, why, "control")
         if not bool(goes_on):
             return carry
         carry = walk.inside(p["body_jaxpr"], [*consts, *carry])
@@ -454,47 +450,47 @@ ON_NODES: dict[str, Rule] = {
 # Functions that ask for parameters ----------------------------------------------------
 
 
-def _round(p: Any, x: Node) -> Node:
-    if p["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
+def _round(equation: Any, x: Node) -> Node:
+    if equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
         return graph.round(x)
     return graph.sign(x) * graph.floor(graph.abs(x) + 0.5)
 
 
-def _reduced_precision(p: Any, x: Node) -> Node:
+def _reduced_precision(equation: Any, x: Node) -> Node:
+    p = equation.params
     top, eps = 2 ** (p["exponent_bits"] - 1), 2.0 ** -p["mantissa_bits"]
     most, least = (2 - eps) * 2.0 ** (top - 1), 2.0 ** (2 - top)
     limits = {"eps": eps, "max": most, "smallest_normal": least, "dtype": ""}
     return rounded(x, info=SimpleNamespace(**limits))
 
 
-def _broadcast(p: Any, x: Node, *_: Any) -> Node:
+def _broadcast(equation: Any, x: Node, *_: Any) -> Node:
+    p = equation.params
     lengths = [1] * len(p["shape"])
     for axis, n in zip(p["broadcast_dimensions"], x.shape, strict=True):
         lengths[axis] = n
     return graph.broadcast_to(graph.reshape(x, tuple(lengths)), tuple(p["shape"]))
 
 
-def _over(function: Rule) -> Rule:
-    return lambda p, x: function(x, tuple(p["axes"])) if p["axes"] else x
+def _reduced(function: Rule, equation: Any, x: Node) -> Node:
+    axes = tuple(equation.params["axes"])
+    return function(x, axes) if axes else x
 
 
-def _cumulated(function: Rule) -> Rule:
-    def rule(p: Any, x: Node) -> Node:
-        if not p["reverse"]:
-            return function(x, axis=p["axis"])
-        turned = functools.partial(both, lambda part: graph.flip(part, p["axis"]))
-        return turned(function(turned(x), axis=p["axis"]))
-
-    return rule
+def _masked(function: Rule, equation: Any, *masks: Any) -> Node:
+    return function(*masks)
 
 
-def _of_masks(name: str) -> Rule:
-    rule = elementwise.logical(name)
-    return lambda p, *masks: rule(*masks)
+def _cumulated(function: Rule, equation: Any, x: Any) -> Any:
+    axis = equation.params["axis"]
+    if not equation.params["reverse"]:
+        return function(x, axis=axis)
+    turned = functools.partial(both, lambda part: graph.flip(part, axis))
+    return turned(function(turned(x), axis=axis))
 
 
-def _product(p: Any, a: Node, b: Node) -> Node:
-    (left, right), (batch_a, batch_b) = p["dimension_numbers"]
+def _product(equation: Any, a: Node, b: Node) -> Node:
+    (left, right), (batch_a, batch_b) = equation.params["dimension_numbers"]
     letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     in_a, in_b = ([next(letters) for _ in node.shape] for node in (a, b))
     for i, j in zip((*left, *batch_a), (*right, *batch_b), strict=True):
@@ -505,64 +501,33 @@ def _product(p: Any, a: Node, b: Node) -> Node:
     return graph.einsum(f"{''.join(in_a)},{''.join(in_b)}->{out}", a, b)
 
 
-def _windowed(function: Rule, neutral: float) -> Rule:
-    def rule(p: Any, x: Node) -> Node:
-        before, after = zip(*p["padding"], strict=True)
-        place = windows(
-            *((1, 1, *x.shape), p["window_dimensions"], p["window_strides"], before),
-            *(p["window_dilation"], after, p["base_dilation"]),
-        )[0, 0]
-        place = np.where(place < 0, x.size, place)
-        place = place.reshape(*place.shape[: x.ndim], -1)
-        return function(graph.gather(x, np.asarray(neutral), index=place), axis=-1)
-
-    return rule
+def _windowed(function: Rule, neutral: float, equation: Any, x: Node) -> Node:
+    p = equation.params
+    axes = windows(
+        *(x.shape, p["window_dimensions"], p["window_strides"], p["padding"]),
+        *(p["window_dilation"], p["base_dilation"]),
+    )
+    place = positions(x.shape, axes)
+    place = np.where(place < 0, x.size, place)
+    place = place.reshape(*place.shape[: x.ndim], -1)
+    return function(graph.gather(x, np.asarray(neutral), index=place), axis=-1)
 
 
-BY_PARAMS: dict[str, Rule] = {
-    "integer_pow": lambda p, x: elementwise.power(x, p["y"]),
-    "round": _round,
-    "reduce_precision": _reduced_precision,
-    "broadcast_in_dim": _broadcast,
-    "transpose": lambda p, x: graph.permute_dims(x, p["permutation"]),
-    "reduce_sum": _over(graph.sum),
-    "reduce_max": _over(graph.max),
-    "reduce_min": _over(graph.min),
-    "reduce_prod": _over(graph.prod),
-    "reduce_and": lambda p, x: graph.all(as_mask(x), tuple(p["axes"])),
-    "reduce_or": lambda p, x: graph.any(as_mask(x), tuple(p["axes"])),
-    "argmax": lambda p, x: graph.argmax(x, *p["axes"]),
-    "argmin": lambda p, x: graph.argmin(x, *p["axes"]),
-    "cumsum": _cumulated(graph.cumulative_sum),
-    "cumprod": _cumulated(graph.cumulative_prod),
-    "cummax": _cumulated(functools.partial(prefixes, graph.maximum)),
-    "cummin": _cumulated(functools.partial(prefixes, graph.minimum)),
-    "cumlogsumexp": _cumulated(log_of_sums),
-    "dot_general": _product,
-    "reduce_window_sum": _windowed(graph.sum, 0.0),
-    "reduce_window_max": _windowed(graph.max, -math.inf),
-    "reduce_window_min": _windowed(graph.min, math.inf),
-    **{name: _of_masks(f"logical_{name}") for name in ("and", "or", "xor", "not")},
-}
-
-# Functions that ask for more ----------------------------------------------------------
-
-
-def _pow(walk: Walk, equation: Any, a: Node, b: Any) -> Node:
+def _pow(equation: Any, a: Node, b: Any) -> Node:
     """An exponent that is written is a number."""
     written = not (isinstance(b, Node) and (b.primitive is not None or b.shape))
     power = float(as_float(b).value) if written else b
     return elementwise.power(a, power)
 
 
-def _polygamma(walk: Walk, equation: Any, order: Any, x: Node) -> Node:
+def _polygamma(equation: Any, order: Any, x: Node) -> Node:
     orders = np.unique(order.value)
     if orders.size != 1 or orders[0] != int(orders[0]):
-        walk.refuse(equation, "has several orders, or a fraction", "no rule")
+        refuse(equation, "has several orders, or a fraction", "no rule")
     return elementwise.ON_FLOATS["polygamma"](int(orders[0]), x)
 
 
-def _converted(walk: Walk, equation: Any, x: Any) -> Any:
+def _converted(equation: Any, x: Any) -> Any:
     dtype = equation.outvars[0].aval.dtype
     if is_inexact(dtype):
         return as_float(x)
@@ -572,7 +537,7 @@ def _converted(walk: Walk, equation: Any, x: Any) -> Any:
     return graph.astype(x, np.int64) if held else computed(equation, [x])[0]
 
 
-def _moved(walk: Walk, equation: Any, *args: Any, **changed: Any) -> list[Node]:
+def _moved(equation: Any, *args: Any, **changed: Any) -> list[Node]:
     """JAX's own function, run on positions: what comes out is the index of a gather.
 
     What a gather fills in for a place outside, -1 among the positions, is nan.
@@ -619,23 +584,21 @@ def _places(equation: Any, index: Any, updates: Node) -> Any:
     return np.asarray(lax.gather(place, exact, back, sizes, **how), np.intp)
 
 
-def _scatter_added(walk: Walk, equation: Any, x: Node, index: Any, new: Node) -> Node:
+def _scatter_added(equation: Any, x: Node, index: Any, new: Node) -> Node:
     place = _places(equation, index, new)
     return x + graph.scatter_add(new, index=place, shape=x.shape)
 
 
-def _scatter_by(reduce: str) -> Rule:
-    """A scatter that combines what comes to one place."""
-    return lambda walk, equation, x, index, new: reduced_into(
-        x, _places(equation, index, new), new, reduce
-    )
+def _scattered(reduce: str, equation: Any, x: Node, index: Any, new: Node) -> Node:
+    """What comes to one place is combined."""
+    return reduced_into(x, _places(equation, index, new), new, reduce)
 
 
 def _keys(value: Any) -> Any:
     return value.value if isinstance(value, Node) else np.asarray(value)
 
 
-def _sorted(walk: Walk, equation: Any, *args: Any) -> list[Any]:
+def _sorted(equation: Any, *args: Any) -> list[Any]:
     """Every operand moved by the order of the keys; equal ones stay in theirs."""
     axis, count = equation.params["dimension"], equation.params["num_keys"]
     order = np.lexsort([_keys(a) for a in args[:count]][::-1], axis=axis)
@@ -650,7 +613,7 @@ def _taken(value: Any, order: Any, axis: int) -> Any:
     return graph.gather(value, index=np.take_along_axis(place, order, axis))
 
 
-def _top(walk: Walk, equation: Any, x: Any) -> list[Any]:
+def _top(equation: Any, x: Any) -> list[Any]:
     """The largest, or the smallest; on a CPU approximate ones are exact."""
     p = equation.params
     axis = p.get("axis", p.get("reduction_dimension", -1))
@@ -661,23 +624,23 @@ def _top(walk: Walk, equation: Any, x: Any) -> list[Any]:
     return [_taken(x, order, axis), order]
 
 
-def _convolved(walk: Walk, equation: Any, x: Node, kernel: Node) -> Node:
+def _convolved(equation: Any, x: Node, kernel: Node) -> Node:
     p = equation.params
     if p["batch_group_count"] != 1:
-        walk.refuse(equation, "has groups of the batch", "no rule")
+        refuse(equation, "has groups of the batch", "no rule")
     numbers = p["dimension_numbers"]
     x = graph.permute_dims(x, numbers.lhs_spec)
     kernel = graph.permute_dims(kernel, numbers.rhs_spec)
-    before, after = zip(*p["padding"], strict=True) if p["padding"] else ((), ())
-    place = windows(
-        *(x.shape, kernel.shape[2:], p["window_strides"], before),
-        *(p["rhs_dilation"], after, p["lhs_dilation"]),
+    axes = windows(
+        *(x.shape[2:], kernel.shape[2:], p["window_strides"], p["padding"]),
+        *(p["rhs_dilation"], p["lhs_dilation"]),
     )
-    y = grouped_product(x, kernel, place, p["feature_group_count"])
+    groups = p["feature_group_count"]
+    y = grouped_product(x, kernel, positions(x.shape, axes), groups)
     return graph.permute_dims(y, tuple(map(int, np.argsort(numbers.out_spec))))
 
 
-def _reshaped(walk: Walk, equation: Any, x: Node, *_: Any) -> Node:
+def _reshaped(equation: Any, x: Node, *_: Any) -> Node:
     turned = equation.primitive.name == "reshape" and equation.params["dimensions"]
     x = graph.permute_dims(x, tuple(turned)) if turned else x
     return graph.reshape(x, equation.outvars[0].aval.shape)
@@ -686,7 +649,7 @@ def _reshaped(walk: Walk, equation: Any, x: Node, *_: Any) -> Node:
 # Matrices -----------------------------------------------------------------------------
 
 
-def _triangular(walk: Walk, equation: Any, a: Any, b: Any) -> Any:
+def _triangular(equation: Any, a: Any, b: Any) -> Any:
     p = equation.params
     a = a.conj() if p["conjugate_a"] and isinstance(a, Complex) else a
     held = triangle(a, not p["lower"], p["unit_diagonal"])
@@ -694,42 +657,41 @@ def _triangular(walk: Walk, equation: Any, a: Any, b: Any) -> Any:
     return solved(held, b, p["left_side"])
 
 
-def _lu(walk: Walk, equation: Any, a: Any) -> list[Any]:
+def _lu(equation: Any, a: Any) -> list[Any]:
     order, pivots, packed = (
         complex.lu(a) if isinstance(a, Complex) else factors.lu_in_one(a)
     )
     return [packed, jnp.asarray(pivots, np.int32), jnp.asarray(order, np.int32)]
 
 
-def _spectrum(walk: Walk, equation: Any, a: Node) -> list[Any]:
+def _spectrum(equation: Any, a: Node) -> list[Any]:
     """Of a symmetric matrix vectors and eigenvalues, or singular values and vectors."""
     p = equation.params
     if p["subset_by_index"]:
-        walk.refuse(equation, "asks for some of the values alone", "factorisation")
+        refuse(equation, "asks for some of the values alone", "factorisation")
     if not p.get("compute_uv", True):
         return [factors.svd(a, False)[1]]
-    walk.vectors.append(functools.partial(walk.refuse, equation))
     if "lower" in p:
         return list(factors.eigh(a, not p["lower"]))[::-1]
     if p["full_matrices"] and a.shape[-1] != a.shape[-2]:
-        walk.refuse(equation, factors.FREE, "factorisation")
+        refuse(equation, factors.FREE, "factorisation")
     u, w, vh = factors.svd(a)
     return [w, u, vh]
 
 
-def _qr(walk: Walk, equation: Any, a: Node) -> list[Any]:
+def _qr(equation: Any, a: Node) -> list[Any]:
     rows, columns = a.shape[-2:]
     if equation.params["pivoting"] or (
         equation.params["full_matrices"] and rows > columns
     ):
-        walk.refuse(equation, factors.FREE, "factorisation")
+        refuse(equation, factors.FREE, "factorisation")
     return list(factors.qr(a))
 
 
 # Complex numbers ----------------------------------------------------------------------
 
 
-def _fourier(walk: Walk, equation: Any, x: Any) -> Any:
+def _fourier(equation: Any, x: Any) -> Any:
     p, z = equation.params, Complex.of(x)
     kind, dim = p["fft_type"], range(-len(p["fft_lengths"]), 0)
     n = math.prod(p["fft_lengths"])
@@ -741,19 +703,19 @@ def _fourier(walk: Walk, equation: Any, x: Any) -> Any:
     return complex.half(y, -1) if kind == lax.FftType.RFFT else y
 
 
-def _number(walk: Walk, equation: Any, x: Any) -> Any:
+def _number(equation: Any, x: Any) -> Any:
     """Of a real number a complex one, or its real part."""
     return Complex.of(x) if is_complex(equation.outvars[0].aval.dtype) else x.re
 
 
-def _multiplied(walk: Walk, equation: Any, z: Complex) -> Complex:
+def _multiplied(equation: Any, z: Complex) -> Complex:
     for axis in sorted(equation.params["axes"], reverse=True):
         z = complex.product(z, axis)
     return z
 
 
 def _on_numbers(function: Rule) -> Rule:
-    return lambda walk, equation, *args: function(*map(Complex.of, args))
+    return lambda equation, *args: function(*map(Complex.of, args))
 
 
 #: By functions of complex numbers alone.
@@ -770,21 +732,26 @@ _NUMBERS: dict[str, Rule] = {
 }
 ON_COMPLEX: dict[str, Rule] = {
     **{name: _on_numbers(rule) for name, rule in _NUMBERS.items()},
-    "integer_pow": lambda walk, equation, z: complex.power(z, equation.params["y"]),
+    "integer_pow": lambda equation, z: complex.power(z, equation.params["y"]),
     "convert_element_type": _number,
     "fft": _fourier,
     "reduce_prod": _multiplied,
-    "cumprod": lambda walk, equation, z: _cumulated(
-        functools.partial(prefixes, operator.mul)
-    )(equation.params, z),
-    "dot_general": lambda walk, equation, a, b: a.product(
-        functools.partial(_product, equation.params), b
+    "cumprod": functools.partial(_cumulated, functools.partial(prefixes, operator.mul)),
+    "dot_general": lambda equation, a, b: a.product(
+        functools.partial(_product, equation), b
     ),
-    "conv_general_dilated": lambda walk, equation, a, b: a.product(
-        functools.partial(_convolved, walk, equation), b
+    "conv_general_dilated": lambda equation, a, b: a.product(
+        functools.partial(_convolved, equation), b
     ),
     "triangular_solve": _triangular,
     "lu": _lu,
+}
+_CUMULATED: dict[str, Rule] = {
+    "cumsum": graph.cumulative_sum,
+    "cumprod": graph.cumulative_prod,
+    "cummax": functools.partial(prefixes, graph.maximum),
+    "cummin": functools.partial(prefixes, graph.minimum),
+    "cumlogsumexp": log_of_sums,
 }
 #: What works on each part of a complex number.
 _PARTWISE = """
@@ -798,27 +765,55 @@ _MOVED = """
     tile unstack
 """
 RULES: dict[str, Rule] = {
+    "integer_pow": lambda equation, x: elementwise.power(x, equation.params["y"]),
+    "round": _round,
+    "reduce_precision": _reduced_precision,
+    "broadcast_in_dim": _broadcast,
+    "transpose": lambda equation, x: graph.permute_dims(
+        x, equation.params["permutation"]
+    ),
+    **{
+        f"reduce_{name}": functools.partial(_reduced, getattr(graph, name))
+        for name in ("sum", "max", "min", "prod")
+    },
+    "reduce_and": functools.partial(
+        _reduced, lambda x, axes: graph.all(as_mask(x), axes)
+    ),
+    "reduce_or": functools.partial(
+        _reduced, lambda x, axes: graph.any(as_mask(x), axes)
+    ),
+    **{
+        name: functools.partial(_masked, elementwise.logical(f"logical_{name}"))
+        for name in ("and", "or", "xor", "not")
+    },
+    "argmax": lambda equation, x: graph.argmax(x, *equation.params["axes"]),
+    "argmin": lambda equation, x: graph.argmin(x, *equation.params["axes"]),
+    **{name: functools.partial(_cumulated, rule) for name, rule in _CUMULATED.items()},
+    "dot_general": _product,
+    "reduce_window_sum": functools.partial(_windowed, graph.sum, 0.0),
+    "reduce_window_max": functools.partial(_windowed, graph.max, -math.inf),
+    "reduce_window_min": functools.partial(_windowed, graph.min, math.inf),
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshaped),
     **dict.fromkeys(_MOVED.split(), _moved),
     "pow": _pow,
     "polygamma": _polygamma,
     "convert_element_type": _converted,
-    "select_n": lambda walk, equation, which, *cases: _picked(
+    "select_n": lambda equation, which, *cases: _picked(
         equation.outvars[0].aval.dtype, which, cases
     ),
     "gather": functools.partial(_moved, fill_value=-1),
     "scatter-add": _scatter_added,
-    "scatter-mul": _scatter_by("prod"),
-    "scatter-max": _scatter_by("max"),
-    "scatter-min": _scatter_by("min"),
+    "scatter-mul": functools.partial(_scattered, "prod"),
+    "scatter-max": functools.partial(_scattered, "max"),
+    "scatter-min": functools.partial(_scattered, "min"),
     "sort": _sorted,
     **dict.fromkeys(("top_k", "approx_top_k"), _top),
     "conv_general_dilated": _convolved,
-    "cholesky": lambda walk, equation, a: factors.cholesky(a, halves=False),
+    "cholesky": lambda equation, a: factors.cholesky(a, halves=False),
     "lu": _lu,
     "qr": _qr,
     **dict.fromkeys(("eigh", "svd"), _spectrum),
-    "householder_product": lambda walk, equation, *given: factors.reflected(*given),
+    "householder_product": lambda equation, *given: factors.reflected(*given),
     "triangular_solve": _triangular,
 }
 #: What rounds nothing.

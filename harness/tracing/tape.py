@@ -114,20 +114,6 @@ def as_written(before: Tensor, after: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Like:
-    """What a tensor is like, without its numbers."""
-
-    dtype: torch.dtype
-    shape: torch.Size
-    layout: torch.layout
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Like:
-        """Of a tensor."""
-        return cls(tensor.dtype, tensor.shape, tensor.layout)
-
-
-@dataclass(frozen=True)
 class Reading:
     """A value that depends on an input, and that the function asked for."""
 
@@ -174,6 +160,7 @@ class Geometry:
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    layout: torch.layout
     strides: tuple[int, ...]
     start: int
     mirrored: tuple[bool, bool]
@@ -185,6 +172,7 @@ class Geometry:
         return cls(
             tensor.dtype,
             tuple(tensor.shape),
+            tensor.layout,
             tensor.stride() if plain else (),
             int(tensor.storage_offset()) if plain else 0,
             (tensor.is_neg(), tensor.is_conj()),
@@ -251,7 +239,7 @@ class Tape(TorchDispatchMode):
         self.resolved: list[Tensor] = []  # by PyTorch, below autograd, for an operator
         for i, leaf in enumerate(leaves):
             node = self.program.graph.placeholder(f"leaf_{i}")
-            node.meta["val"] = Like.of(leaf)
+            node.meta["val"] = Geometry.of(leaf)
             if is_inexact(leaf):
                 self._remember(leaf, node, True, leaf.requires_grad)
             else:
@@ -357,14 +345,14 @@ class Tape(TorchDispatchMode):
         name = f"constant_{len(self.program.graph.nodes)}"
         setattr(self.program, name, tensor.detach().clone())
         node = self.program.graph.create_node("get_attr", name)
-        node.meta["val"] = Like.of(tensor)
+        node.meta["val"] = Geometry.of(tensor)
         return node
 
     # What an operator does ------------------------------------------------------------
 
     def _emit(self, target: Any, args: Any, kwargs: Any, made: Any) -> fx.Node:
         node = self.program.graph.call_function(target, args, kwargs)
-        node.meta["val"] = tree_map_only(Tensor, Like.of, made)
+        node.meta["val"] = tree_map_only(Tensor, Geometry.of, made)
         node.meta["place"] = callers_place()
         return node
 
@@ -467,13 +455,13 @@ class Tape(TorchDispatchMode):
 
         A write that autograd does not see, such as to `.data`, changes no gradient.
         """
-        node, like = self._read(value), Like.of(into)
+        node = self._read(value)
         depends, followed = self.depends(value), self._follows(value)
         if value.dtype != into.dtype:
             to = {"dtype": into.dtype}
             node = self._emit(aten._to_copy.default, (node,), to, into)
         if value.shape != into.shape:
-            node = self._emit(aten.expand.default, (node, list(like.shape)), {}, into)
+            node = self._emit(aten.expand.default, (node, list(into.shape)), {}, into)
         if unseen:
             before = self._read(into, stop=False)
             node, followed = self._emit(as_written, (before, node), {}, into), True

@@ -10,6 +10,7 @@ boolean that depends on one is a node, so that the choice it makes has a roundin
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -210,6 +211,20 @@ def both(rule: Callable[..., Any], *values: Any) -> Any:
 
 def _pair(re: Any, im: Any) -> Any:
     return Complex(re, im) if isinstance(re, Node) else re
+
+
+def narrow(how: Callable[..., Any], value: Any, info: Any, widest: float) -> Any:
+    """A value that is rounded to a type which is narrower than the inputs'.
+
+    Args:
+        how: `rules.narrow.rounded`; of an input `leaf`, as its gradient is rounded.
+        value: Nodes, or anything else, which stays.
+        info: What `torch.finfo` or `jax.numpy.finfo` say of the type.
+        widest: The machine epsilon of the widest input.
+    """
+    if float(info.eps) <= widest or not parts(value):
+        return value
+    return both(functools.partial(how, info=info), value)
 
 
 def parts(value: Any) -> tuple[Node, ...]:

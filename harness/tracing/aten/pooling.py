@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,149 +10,124 @@ import numpy as np
 import torch
 
 from gradwatch.harness.tracing.aten.reductions import total
-from gradwatch.harness.tracing.rules.windows import listed, windows
+from gradwatch.harness.tracing.rules.windows import (
+    Index,
+    listed,
+    positions,
+    windows,
+)
 from gradwatch.harness.tracing.values import constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 Rule = Callable[..., Any]
+#: For each of the last axes of a tensor the places of its windows; see `windows`.
+Windows = Sequence[Index]
 
 
-def _after(
-    size: Sequence[int],
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    ceil: bool,
-) -> list[int]:
-    """Padding at the end of each axis: more than at the start where `ceil` asks."""
-    after = list(padding)
-    for i, n in enumerate(size if ceil else ()):
-        reach = dilation[i] * (kernel[i] - 1) + 1
-        padded = n + 2 * padding[i]
-        count = -(-(padded - reach) // stride[i]) + 1
-        if (count - 1) * stride[i] >= n + padding[i]:  # starts in the padding
-            count -= 1
-        after[i] += max((count - 1) * stride[i] + reach - padded, 0)
-    return after
-
-
-def _windows(
+def _strided(
+    n: int,
     x: Node,
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
     ceil: bool,
-) -> Any:
-    """The positions of each window of the last axes of a node."""
-    n = len(kernel)
-    lead, space = x.shape[:-n], x.shape[-n:]
-    after = _after(space, kernel, stride, padding, dilation, ceil)
-    shape = (1, math.prod(lead), *space)
-    flat = windows(shape, kernel, stride, padding, dilation, after)
-    return flat.reshape(*lead, *flat.shape[2 : 2 + n], math.prod(kernel))
+    counted: bool = False,
+) -> Windows:
+    """Windows at equal distances; where `counted`, the padding counts as places."""
+    kernel, padding = listed(kernel, n), listed(padding, n)
+    how = kernel, listed(stride, n) if stride else kernel, listed(dilation, n)
+    sizes, ends = [], []
+    for size, pad, k, step, gap in zip(x.shape[-n:], padding, *how, strict=True):
+        free = size + 2 * pad - gap * (k - 1) - 1
+        more = -free % step if ceil else 0
+        if more and free + more >= size + pad:  # starts in the padding
+            more = 0
+        held = pad if counted else 0
+        sizes.append(size + 2 * held)
+        ends.append((pad - held, pad - held + more))
+    return windows(sizes, *how[:2], ends, how[2])
 
 
-def _average(n: int) -> Rule:
-    def rule(
-        x: Node,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Node:
-        kernel, padding = listed(kernel, n), listed(padding, n)
-        stride = listed(stride, n) if stride else kernel
-        index = _windows(x, kernel, stride, padding, [1] * n, ceil_mode)
-        sums = total(graph.gather(x, index=index), -1)
-        if divisor_override:
-            return sums / float(divisor_override)
-        counts = np.ones(())  # elements of each window, its padding counted or not
-        for i, out in enumerate(sums.shape[-n:]):
-            ends = padding[i] * count_include_pad
-            start = np.arange(out) * stride[i] - padding[i]
-            stop = np.minimum(start + kernel[i], x.shape[i - n] + ends)
-            counts = np.multiply.outer(counts, stop - np.maximum(start, -ends))
-        return sums / constant(counts)
-
-    return rule
+def _adaptive(x: Node, counts: Sequence[int]) -> Windows:
+    """So many windows, as PyTorch cuts an axis."""
+    found = []
+    for n, count in zip(x.shape[-len(counts) :], counts, strict=True):
+        cuts = np.arange(count + 1) * n
+        start, stop = cuts[:-1, None] // count, -(-cuts[1:, None] // count)
+        place = start + np.arange((stop - start).max(initial=0))
+        found.append(np.where(place < stop, place, -1))
+    return found
 
 
-def _largest(n: int) -> Rule:
+def _average(
+    x: Node, places: Windows, counted: Windows, divisor: int | None = None
+) -> Node:
+    """Sums of windows over how many places those have that count."""
+    sums = total(_gathered(x, places, 0.0), -1)
+    counts = [(place >= 0).sum(axis=1) for place in counted]
+    return sums / constant(divisor or functools.reduce(np.multiply.outer, counts))
+
+
+def _gathered(x: Node, places: Windows, padding: float) -> Node:
+    """The elements of each window along a last axis."""
+    place = positions(x.shape, places)
+    place = place.reshape(*place.shape[: x.ndim], -1)
+    index = np.where(place < 0, x.size, place)
+    return graph.gather(x, constant(padding), index=index)
+
+
+def _largest(x: Node, places: Windows) -> tuple[Node, Any]:
     """The largest of each window, and its flat position in the channel."""
-
-    def rule(
-        x: Node,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> tuple[Node, Any]:
-        kernel = listed(kernel, n)
-        steps = listed(stride, n) if stride else kernel
-        around = listed(padding, n), listed(dilation, n)
-        return _largest_of(x, _windows(x, kernel, steps, *around, ceil_mode), n)
-
-    return rule
-
-
-def _largest_of(x: Node, index: Any, n: int) -> tuple[Node, Any]:
-    least = constant(-np.inf)
-    picked = graph.gather(x, least, index=np.where(index < 0, x.size, index))
+    picked, n = _gathered(x, places, -np.inf), len(places)
     best = np.argmax(picked.value, axis=-1)[..., None]
-    place = np.take_along_axis(index, best, -1)[..., 0] % max(
-        math.prod(x.shape[-n:]), 1
-    )
-    return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(place)
+    place = positions(x.shape[-n:], places).reshape(*picked.shape[-n - 1 : -1], -1)
+    at = np.take_along_axis(np.broadcast_to(place, picked.shape), best, -1)[..., 0]
+    return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(at)
 
 
-def _adaptive_largest(x: Node, sizes: Sequence[int]) -> tuple[Node, Any]:
-    """The largest of ranges, which differ in length: filled up with padding."""
-    space = x.shape[-len(sizes) :]
-    flat = np.zeros((1,) * (2 * len(sizes)), np.intp)
-    for axis, (n, out) in enumerate(zip(space, sizes, strict=True)):
-        ranges = _ranges(n, out)
-        longest = max(map(len, ranges))
-        table = np.array([[*r, *[-1] * (longest - len(r))] for r in ranges])
-        shape = [1] * (2 * len(sizes))
-        shape[axis], shape[len(sizes) + axis] = out, longest
-        table = table.reshape(shape)
-        flat = np.where((flat < 0) | (table < 0), -1, flat * n + table)
-    lead, inner = x.shape[: -len(sizes)], math.prod(space)
-    flat = flat.reshape(*sizes, -1)
-    first = np.arange(math.prod(lead)).reshape(*lead, *(1,) * flat.ndim) * inner
-    index = np.where(flat < 0, -1, first + flat)
-    return _largest_of(x, index, len(sizes))
+def _averages(
+    n: int,
+    x: Node,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> Node:
+    given = n, x, kernel, stride, padding, 1, ceil
+    places, counted = _strided(*given), _strided(*given, count_include_pad)
+    return _average(x, places, counted, divisor)
 
 
-def _adaptive(x: Node, sizes: Sequence[int]) -> Node:
-    """Averages of ranges: a product with a matrix of zeros and ones for each axis."""
-    for axis, out in zip(range(-len(sizes), 0), sizes, strict=True):
-        ranges = _ranges(n := x.shape[axis], out)
-        inside = np.array([np.isin(np.arange(n), r) for r in ranges], float)
-        inside = inside.reshape(out, n).T
-        sums = graph.matmul(graph.moveaxis(x, axis, -1), constant(inside))
-        x = graph.moveaxis(sums / constant([len(r) for r in ranges]), -1, axis)
-    return x
+def _maxima(
+    n: int,
+    x: Node,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
+) -> tuple[Node, Any]:
+    return _largest(x, _strided(n, x, kernel, stride, padding, dilation, ceil))
 
 
-def _ranges(n: int, out: int) -> list[range]:
-    """The places of each average, as PyTorch cuts an axis."""
-    return [range(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+def _adaptive_average(x: Node, counts: Sequence[int]) -> Node:
+    places = _adaptive(x, counts)
+    return _average(x, places, places)
 
 
-ON_FLOATS: dict[str, Rule] = {
-    "avg_pool2d": _average(2),
-    "avg_pool3d": _average(3),
-    "max_pool2d_with_indices": _largest(2),
-    "max_pool3d_with_indices": _largest(3),
-    "adaptive_max_pool2d": _adaptive_largest,
-    "adaptive_max_pool3d": _adaptive_largest,
-    "_adaptive_avg_pool2d": _adaptive,
-    "_adaptive_avg_pool3d": _adaptive,
-}
+def _adaptive_maxima(x: Node, counts: Sequence[int]) -> tuple[Node, Any]:
+    return _largest(x, _adaptive(x, counts))
+
+
+ON_FLOATS: dict[str, Rule] = {}
+for _n in (2, 3):
+    ON_FLOATS |= {
+        f"avg_pool{_n}d": functools.partial(_averages, _n),
+        f"max_pool{_n}d_with_indices": functools.partial(_maxima, _n),
+        f"_adaptive_avg_pool{_n}d": _adaptive_average,
+        f"adaptive_max_pool{_n}d": _adaptive_maxima,
+    }

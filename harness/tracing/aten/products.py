@@ -10,7 +10,12 @@ import torch
 
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.aten.reductions import norm, total
-from gradwatch.harness.tracing.rules.windows import grouped_product, listed, windows
+from gradwatch.harness.tracing.rules.windows import (
+    grouped_product,
+    listed,
+    positions,
+    windows,
+)
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
 from gradwatch.impls import graph
@@ -52,16 +57,15 @@ def _convolution(
     stride, padding, dilation, more = (
         listed(v, n) for v in (stride, padding, dilation, output_padding)
     )
-    kernel = weight.shape[2:]
+    kernel, ends, apart = weight.shape[2:], [(p, p) for p in padding], None
     if transposed:
         reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        before = [r - p for r, p in zip(reach, padding, strict=True)]
-        after = [b + o for b, o in zip(before, more, strict=True)]
+        triples = zip(reach, padding, more, strict=True)
+        ends = [(r - p, r - p + m) for r, p, m in triples]
+        stride, apart = [1] * n, stride
         weight = _transposed_weight(weight, groups)
-        place = windows(x.shape, kernel, [1] * n, before, dilation, after, stride)
-    else:
-        place = windows(x.shape, kernel, stride, padding, dilation)
-    y = grouped_product(x, weight, place, groups)
+    place = windows(x.shape[2:], kernel, stride, ends, dilation, apart)
+    y = grouped_product(x, weight, positions(x.shape, place), groups)
     return y if bias is None else y + graph.reshape(bias, (bias.size,) + (1,) * n)
 
 

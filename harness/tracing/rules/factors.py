@@ -30,6 +30,7 @@ from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.tracing.rules.systems import (
     bounded,
     inverse,
+    inverse_size,
     pivoted,
     transposed,
     triangle,
@@ -50,13 +51,13 @@ SIGNS = "returns vectors whose signs are free, and the result has them"
 _lower, _upper = graph.tril, graph.triu
 
 
-def signs_show(results: Callable[[], Iterable[Array]]) -> bool:
+def signs_show(results: Callable[[], Iterable[Node]]) -> bool:
     """Whether results change with an algorithm's choice of its vectors' signs."""
-    right = [np.asarray(y, float) for y in results()]
+    right = [np.asarray(y.value, float) for y in results()]
     for bit in range(BITS):
         token = TURNED.set(bit)
         try:
-            turned = [np.asarray(y, float) for y in results()]
+            turned = [np.asarray(y.value, float) for y in results()]
         finally:
             TURNED.reset(token)
         for here, there in zip(right, turned, strict=True):
@@ -77,15 +78,6 @@ def _symmetric(x: Node) -> Node:
 def _mirrored(a: Array) -> Array:
     """The matrix whose lower triangle is that of a."""
     return np.tril(a) + _t(np.tril(a, -1))
-
-
-def _inverted(a: Array) -> Array:
-    """|a^-1| in float64; nan where a is singular."""
-    a, eye = a.astype(np.float64), np.eye(a.shape[-1])
-    bad = ~np.isfinite(a).all(axis=(-2, -1), keepdims=True)
-    rank = np.linalg.matrix_rank(np.where(bad, eye, a))
-    bad |= (rank < a.shape[-1])[..., None, None]
-    return np.where(bad, np.nan, np.abs(np.linalg.inv(np.where(bad, eye, a))))
 
 
 # Cholesky -----------------------------------------------------------------------------
@@ -112,7 +104,7 @@ def _cholesky_rule(dy: Node, y: Node, a: Node, halves: bool = True) -> tuple[Nod
 
 
 def _cholesky_error(at: Any) -> Array:
-    inverted = _inverted(at.node.value)
+    inverted = inverse_size(at.node.value)
     error = _mirrored(at.e[0]) + at.v.shape[-1] * (at.v @ _t(at.v))
     inner = inverted @ error @ _t(inverted)
     return bounded(at.v @ np.tril(inner) + at.v + at.tiny * (at.v > 0), at.u * inner)
@@ -136,7 +128,7 @@ def _lu_error(at: Any) -> Array:
     y, n = at.node.value, at.v.shape[-1]
     low, up = np.tril(y, -1) + np.eye(n), np.triu(y)
     error = at.e[0] + n * (np.abs(low) @ np.abs(up)).astype(np.float64)
-    inner = _inverted(low) @ error @ _inverted(up)
+    inner = inverse_size(low) @ error @ inverse_size(up)
     made = np.abs(low) @ np.tril(inner, -1) + np.triu(inner) @ np.abs(up)
     made = made.astype(np.float64) + at.v + at.tiny
     # Another row may have been the pivot, where an element of L is nearly 1.
@@ -210,7 +202,7 @@ def _orthonormal_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
 def _orthonormal_error(at: Any) -> Array:
     y, a = at.node.value, at.node.inputs[0].value
     error = at.e[0] + np.sqrt(np.sum(at.a**2, axis=-2, keepdims=True))
-    move = error @ _inverted(np.triu(_t(y) @ a))
+    move = error @ inverse_size(np.triu(_t(y) @ a))
     return bounded(move + 2 * at.v @ (_t(at.v) @ move) + 1, at.u * move)
 
 

@@ -8,7 +8,6 @@ computes from the value that was stored (1 - y^2 of a tanh). An `info` is what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,48 +21,9 @@ _NAME, _LEAF, _WRITTEN = "cast.narrowed", "cast.leaf", "written.over"
 _TABLE = "made.table"
 
 
-def narrowed(value: Any, meta: Sequence[Any], widest: float) -> Any:
-    """A result with the rounding of its type, where that is wider than `widest`.
-
-    Args:
-        value: What an operator returned: a node, a sequence of such, or anything else.
-        meta: Tensors like those that PyTorch's operator returned.
-        widest: The machine epsilon of the widest input.
-    """
-    if isinstance(value, (tuple, list)) and len(value) == len(meta):
-        pairs = zip(value, meta, strict=True)
-        return tuple(narrowed(one, [its], widest) for one, its in pairs)
-    if not meta or not is_inexact(meta[0]):
-        return value
-    info = _info(meta[0].dtype)
-    if not isinstance(value, Node) or info.eps <= widest:
-        return value
-    return rounded(value, info=info)
-
-
-def narrow_leaf(value: Any, meta: Sequence[Any], widest: float) -> Any:
-    """An input, whose gradient PyTorch rounds to the input's own type."""
-    if not isinstance(value, Node) or not is_inexact(meta[0]):
-        return value
-    info = _info(meta[0].dtype)
-    return leaf(value, info=info) if info.eps > widest else value
-
-
-def epsilon(tensors: Sequence[Any]) -> float:
-    """The machine epsilon of the widest floating type among tensors; 0 of none."""
-    types = {t.dtype for t in tensors if is_inexact(t)}
-    return min((_info(dtype).eps for dtype in types), default=0.0)
-
-
 def is_inexact(tensor: Any) -> bool:
     """Whether a tensor, or what one is like, holds floats or complex numbers."""
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-
-
-def _info(dtype: Any) -> Any:
-    import torch
-
-    return torch.finfo(dtype)
 
 
 def _compute(x: NDArray[Any], info: Any) -> NDArray[Any]:

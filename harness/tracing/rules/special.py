@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph.elementwise import number
 
 Array = NDArray[Any]
 _MP = mpmath.mp.clone()
@@ -32,9 +33,9 @@ def _exactly(exact: Callable[..., Any]) -> Callable[[Any], Any]:
 
     def one(x: Any) -> Any:
         ball = hasattr(x, "man_exp")
-        parts = tuple(map(int, x.mid().man_exp())) if ball else _parts(x)
+        given = tuple(map(int, x.mid().man_exp())) if ball else _MP.convert(x)
         try:
-            y = _MP.re(exact(_MP.mpf(parts)))
+            y = _MP.re(exact(_MP.mpf(given)))
         except (ValueError, ArithmeticError):  # at a pole
             y = _MP.nan
         if not ball:
@@ -42,14 +43,6 @@ def _exactly(exact: Callable[..., Any]) -> Callable[[Any], Any]:
         return type(x)((int(y.man if y > 0 else -y.man), int(y.exp)))
 
     return one
-
-
-def _parts(x: np.longdouble) -> Any:
-    """x without loss: mpmath takes floats of 53 bits."""
-    high = float(x)
-    if not math.isfinite(high):
-        return high
-    return _MP.mpf(high) + _MP.mpf(float(x - np.longdouble(high)))
 
 
 def _extended(y: Any) -> np.longdouble:
@@ -110,14 +103,8 @@ def _special(
     return primitive(f"special.{name}", _computed(double, exact), rule)
 
 
-def _like(value: Any, a: Node) -> Node:
-    """A number in the precision of a node; exact numbers stay exact."""
-    kind = a.dtype.type if a.dtype.kind == "f" else type(a.value.item(0))
-    return graph.variable(np.asarray(kind(value)))
-
-
 def _root_pi(a: Node) -> Node:
-    return graph.sqrt(4.0 * graph.atan(_like(1, a)))
+    return graph.sqrt(4.0 * graph.atan(number(1, a)))
 
 
 polygamma: Callable[..., Node] = _special(
@@ -144,7 +131,7 @@ ndtri = _special(
     "ndtri",
     scipy.special.ndtri,
     lambda x: _MP.sqrt(2) * _MP.erfinv(2 * x - 1),
-    lambda a, y: graph.sqrt(_like(2, a)) * _root_pi(a) * graph.exp(0.5 * (y * y)),
+    lambda a, y: graph.sqrt(number(2, a)) * _root_pi(a) * graph.exp(0.5 * (y * y)),
 )
 erfcx = _special(
     "erfcx",
@@ -174,7 +161,7 @@ def log_ndtr(x: Node) -> Node:
 
     Elsewhere its slope may be infinite, and 0 times that is nan.
     """
-    t, below = x / graph.sqrt(_like(2, x)), graph.less(x, 1.0)
+    t, below = x / graph.sqrt(number(2, x)), graph.less(x, 1.0)
     low, high = graph.where(below, t, 0.0), graph.where(below, 0.0, t)
     left = graph.log(0.5 * erfcx(-low)) - low * low
     return graph.where(below, left, graph.log1p(-0.5 * graph.erfc(high)))

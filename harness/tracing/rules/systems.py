@@ -69,6 +69,12 @@ def _inverse(a: Array, paired: bool = False) -> Array:
     return np.block([[y.real, -y.imag], [y.imag, y.real]]) if paired else y
 
 
+def inverse_size(a: Array) -> Array:
+    """|a^-1| in float64; not finite where a is singular."""
+    with np.errstate(all="ignore"):
+        return np.abs(_inverse(a.astype(np.float64)))
+
+
 def _determinant(a: Array) -> Array:
     _, pivots, packed = pivoted(a)
     det = np.prod(np.diagonal(packed, axis1=-2, axis2=-1), axis=-1)
@@ -122,7 +128,7 @@ def _inverse_error(at: Any) -> Array:
 
 
 def _determinant_error(at: Any) -> Array:
-    inverted = np.abs(_inverse(at.node.inputs[0].value)).astype(np.float64)
+    inverted = inverse_size(at.node.inputs[0].value)
     moves = np.swapaxes(inverted, -1, -2) * _perturbed(at, inverted)
     error: Array = at.v * moves.sum(axis=(-2, -1)) + at.v + at.tiny
     return np.where(np.isnan(error), np.inf, error)

@@ -23,50 +23,44 @@ def listed(value: Any, count: int) -> list[int]:
 
 
 def windows(
-    shape: Sequence[int],
+    sizes: Sequence[int],
     kernel: Sequence[int],
     stride: Sequence[int],
-    padding: Sequence[int],
+    padding: Sequence[tuple[int, int]],
     dilation: Sequence[int],
-    padding_after: Sequence[int] | None = None,
     stretch: Sequence[int] | None = None,
-) -> Index:
-    """Flat positions in an array (batch, channels, *space), -1 for what is padding.
+) -> list[Index]:
+    """For each axis the places of each window, (windows, kernel); -1 for padding.
 
     Args:
-        shape: Of the array.
-        kernel, stride, padding, dilation: One number for each spatial axis; a negative
-            padding crops.
-        padding_after: The padding at the end of the axes, where it is another one.
+        sizes: Of the axes; the arguments that follow have an item for each.
+        kernel, stride, dilation: Of the windows.
+        padding: At both ends; what is negative crops.
         stretch: Elements lie that far apart, as a transposed convolution sees them.
-
-    Returns:
-        An array (batch, channels, *output space, *kernel).
     """
-    place = np.arange(math.prod(shape), dtype=np.intp).reshape(shape)
-    if stretch:
-        place = _stretched(place, stretch)
-    ends = list(zip(padding, padding_after or padding, strict=True))
-    added = [(max(before, 0), max(after, 0)) for before, after in ends]
-    place = np.pad(place, [(0, 0), (0, 0), *added], constant_values=-1)
-    kept = (slice(max(-b, 0), min(a, 0) or None) for b, a in ends)
-    place = place[(slice(None), slice(None), *kept)]
-    span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    spatial = tuple(range(2, place.ndim))
-    seen = np.lib.stride_tricks.sliding_window_view(place, span, axis=spatial)
-    every = (slice(None), slice(None))
-    steps = tuple(slice(None, None, s) for s in (*stride, *dilation))
-    return seen[every + steps]
+    found, apart = [], stretch or [1] * len(sizes)
+    every = zip(sizes, kernel, stride, padding, dilation, apart, strict=True)
+    for size, k, step, (before, after), gap, far in every:
+        length = max((size - 1) * far + 1, 0)
+        free = length + before + after - gap * (k - 1) - 1
+        starts = np.arange(free // step + 1) * step - before
+        place = starts[:, None] + np.arange(k) * gap
+        inside = (place >= 0) & (place < length) & (place % far == 0)
+        found.append(np.where(inside, place // far, -1))
+    return found
 
 
-def _stretched(place: Index, stretch: Sequence[int]) -> Index:
-    space = tuple(
-        max((n - 1) * s + 1, 0) for n, s in zip(place.shape[2:], stretch, strict=True)
-    )
-    wide = np.full(place.shape[:2] + space, -1, np.intp)
-    steps: tuple[Any, ...] = (..., *(slice(None, None, s) for s in stretch))
-    wide[steps] = place
-    return wide
+def positions(shape: Sequence[int], places: Sequence[Index]) -> Index:
+    """Flat positions of windows on the last axes, (..., *windows, *kernel)."""
+    n = len(places)
+    lead = tuple(shape[: len(shape) - n])
+    flat = np.arange(math.prod(lead)).reshape(*lead, *[1] * (2 * n))
+    for i, (size, place) in enumerate(zip(shape[len(lead) :], places, strict=True)):
+        wide = [1] * (2 * n)
+        wide[i], wide[n + i] = place.shape
+        place = place.reshape(wide)
+        flat = np.where((flat < 0) | (place < 0), -1, flat * size + place)
+    return flat
 
 
 def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
