@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,7 +74,8 @@ def _average(
 def _gathered(x: Node, places: Windows, padding: float) -> Node:
     """The elements of each window along a last axis."""
     place = positions(x.shape, places)
-    place = place.reshape(*place.shape[: x.ndim], -1)
+    inner = math.prod(place.shape[x.ndim :])
+    place = place.reshape(*place.shape[: x.ndim], inner)
     index = np.where(place < 0, x.size, place)
     return graph.gather(x, constant(padding), index=index)
 
@@ -82,7 +84,7 @@ def _largest(x: Node, places: Windows) -> tuple[Node, Any]:
     """The largest of each window, and its flat position in the channel."""
     picked, n = _gathered(x, places, -np.inf), len(places)
     best = np.argmax(picked.value, axis=-1)[..., None]
-    place = positions(x.shape[-n:], places).reshape(*picked.shape[-n - 1 : -1], -1)
+    place = positions(x.shape[-n:], places).reshape(picked.shape[-n - 1 :])
     at = np.take_along_axis(np.broadcast_to(place, picked.shape), best, -1)[..., 0]
     return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(at)
 
