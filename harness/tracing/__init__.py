@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gradwatch.harness.tracing.untraceable import Untraceable, callers_place
 
 if TYPE_CHECKING:
-    from gradwatch.harness.tracing.calls import Call, held, tensors_in
+    from gradwatch.harness.tracing.calls import Call, held, state_of, tensors_in
     from gradwatch.harness.tracing.capture import plain_autograd
     from gradwatch.harness.tracing.traced import Graph, Traced, trace
 
@@ -26,12 +26,14 @@ __all__ = [
     "callers_place",
     "held",
     "plain_autograd",
+    "state_of",
     "tensors_in",
     "trace",
 ]
 
 _HOMES = {"plain_autograd": "capture", "Graph": "traced", "Traced": "traced"}
-_HOMES |= {"trace": "traced", "Call": "calls", "held": "calls", "tensors_in": "calls"}
+_HOMES |= {"trace": "traced"}
+_HOMES |= dict.fromkeys(("Call", "held", "state_of", "tensors_in"), "calls")
 
 
 def __getattr__(name: str) -> Any:

@@ -14,10 +14,17 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 Tensor = torch.Tensor
 
 
+def state_of(function: Any) -> dict[str, Tensor]:
+    """A module's parameters and buffers by name; a plain function has none."""
+    if not isinstance(function, torch.nn.Module):
+        return {}
+    return {**dict(function.named_parameters()), **dict(function.named_buffers())}
+
+
 @contextlib.contextmanager
 def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
     """Let a module have other parameters and buffers; all it had comes back."""
-    known = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    known = state_of(module)
     instead = {id(known[name]): tensor for name, tensor in state.items()}
     tables: list[tuple[Any, dict[str, Any]]] = []
     scripted: list[tuple[Any, str, Tensor]] = []
@@ -81,9 +88,7 @@ class Call:
         if not isinstance(self.function, torch.nn.Module):
             return contextlib.nullcontext()
         own = tensors[len(tensors) - len(self.state) :]
-        state, has = dict(zip(self.state, own, strict=True)), dict[str, Tensor]()
-        has |= dict(self.function.named_parameters())
-        has |= dict(self.function.named_buffers())
+        state, has = dict(zip(self.state, own, strict=True)), state_of(self.function)
         if state and all(has[name] is tensor for name, tensor in state.items()):
             return contextlib.nullcontext()  # from around this call
         return held(self.function, state)

@@ -593,13 +593,12 @@ def _refuse_other_function(
     if name_of(target) in FACTORIES:
         return
 
-    def doubled() -> Any:
-        return tree_map_only(Tensor, _doubled, (args, kwargs))
-
+    pair = []
     try:
         with torch.no_grad():
-            (one, named), (other, same) = doubled(), doubled()
-            pair = target(*one, **named), rewritten(*other, **same)
+            for function in (target, rewritten):
+                given, named = tree_map_only(Tensor, _doubled, (args, kwargs))
+                pair.append(function(*given, **named))
     except Exception:  # noqa: BLE001  # every operator refuses types in its own way
         return
     sizes = [_largest(t) for t in _tensors((args, kwargs, pair)) if is_inexact(t)]

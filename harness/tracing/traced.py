@@ -20,7 +20,7 @@ from gradwatch.harness.judging.rounding.errors import (
     limit_for,
     longest_reduction,
 )
-from gradwatch.harness.tracing.calls import Call, tensors_in
+from gradwatch.harness.tracing.calls import Call, state_of, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.interpret import (
     Decision,
@@ -33,7 +33,6 @@ from gradwatch.harness.tracing.rules.narrow import is_inexact
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import array_of, constant, in_type
-from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, topological_order, variable
 
 Array = NDArray[Any]
@@ -61,25 +60,6 @@ class Graph:
     read: tuple[Any, ...] = ()
     taken: tuple[Node, ...] = ()
     decisions: tuple[Decision, ...] = ()
-
-    def gradients(
-        self, cotangents: Mapping[str, Array], wanted: Sequence[str] | None = None
-    ) -> dict[str, Node | None]:
-        """The gradient by each wanted leaf (all, if not said), named "d" + its name.
-
-        Args:
-            cotangents: An array for each output that one is given for; outputs that
-                are left out get none.
-            wanted: Names of leaves.
-
-        Returns:
-            A node of the leaf's shape; None where no path leads to it.
-        """
-        wanted = list(self.leaves) if wanted is None else list(wanted)
-        outputs = [self.outputs[name] for name in cotangents]
-        leaves = [self.leaves[name] for name in wanted]
-        nodes = graph.gradient(outputs, list(cotangents.values()), leaves)
-        return {f"d{name}": node for name, node in zip(wanted, nodes, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -234,7 +214,10 @@ def trace(
     Raises:
         Untraceable: see harness/tracing/untraceable.py.
     """
-    own, buffers = _state(function)
+    own = state_of(function)
+    buffers: tuple[str, ...] = ()
+    if isinstance(function, torch.nn.Module):
+        buffers = tuple(dict(function.named_buffers()))
     state = own if state is None else state
     call = Call(function, tuple(inputs), dict(kwargs or {}), tuple(state))
     given = tensors_in((call.args, dict(call.kwargs)))
@@ -272,19 +255,6 @@ def _results(out: Any, count: int) -> tuple[str, ...]:
     if isinstance(out, Mapping) and len(out) == count:
         return tuple(map(str, out))
     return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
-
-
-def _state(
-    function: Callable[..., Any],
-) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
-    """A module's parameters and buffers by name, and which of them are buffers."""
-    if not isinstance(function, torch.nn.Module):
-        return {}, ()
-    parameters, buffers = (
-        dict(function.named_parameters()),
-        dict(function.named_buffers()),
-    )
-    return {**parameters, **buffers}, tuple(buffers)
 
 
 def _names(

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
 from gradwatch.harness.judging.verdict import judge_tensors
@@ -212,7 +213,8 @@ class Transformer:
 
         def build() -> dict[str, Any]:
             made = traced.graph(wide)
-            found = made.gradients({"y": held(self.dy).astype(wide)})
+            dy = {"y": held(self.dy).astype(wide)}
+            found = Derived(made.outputs, made.leaves, dy, {}).derivatives("vjp").nodes
             return dict(
                 zip((f"d{n}" for n in self.tensors), found.values(), strict=True)
             )

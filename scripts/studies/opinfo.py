@@ -32,6 +32,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from gradwatch.harness.check.frameworks.pytorch import array_of
+from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
@@ -140,10 +141,11 @@ class Trial:
 
         def build() -> Mapping[str, Any]:
             made = self.traced.graph(wide)
-            found = made.gradients(cotangents, [n[1:] for n in self.gradients])
-            unreached.update(n for n, g in found.items() if g is None)
-            zeros = {n: made.leaves[n[1:]] * 0.0 for n in unreached}
-            return {**found, **zeros, **{n: made.outputs[n] for n in cotangents}}
+            inputs = {n[1:]: made.leaves[n[1:]] for n in self.gradients}
+            outputs = {n: made.outputs[n] for n in cotangents}
+            found = Derived(outputs, inputs, cotangents, {}).derivatives("vjp")
+            unreached.update(found.unreached)
+            return {**found.nodes, **outputs}
 
         return reference_of_graph(build, self.dtype), unreached
 

@@ -14,6 +14,7 @@ from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
 from gradwatch.harness.tracing.capture import capture  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.interpret import name_of  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.tape import decompositions  # noqa: E402  # likewise
+from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 X = torch.linspace(-2, 2, 24, dtype=torch.float64).reshape(4, 6)
 
@@ -96,6 +97,6 @@ def test_a_scan_is_followed_step_by_step():
     x = torch.randn(3, 2, dtype=torch.float64)
     dys = {"y0": np.ones(2), "y1": np.ones((3, 2))}
     found, expected = (
-        trace(f, [x]).graph().gradients(dys) for f in (steps, written_out)
+        gradients(trace(f, [x]).graph(), dys) for f in (steps, written_out)
     )
     np.testing.assert_allclose(found["dx"].value, expected["dx"].value, rtol=1e-14)

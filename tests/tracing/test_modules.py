@@ -12,6 +12,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # lik
 from gradwatch.harness.judging.reference import reference_of_graph, wider  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
+from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 
 class Words(nn.Module):
@@ -86,11 +87,11 @@ def trial(make, shape, dtype, seed=0):
 
     def build():
         made = traced.graph(wide)
-        found = made.gradients({"y": held(dy).astype(wide)}, list(leaves))
+        found = gradients(made, {"y": held(dy).astype(wide)}, list(leaves))
         return {"y": made.outputs["y"], **found}
 
-    gradients = torch.autograd.grad(y, list(leaves.values()), dy)
-    got = {f"d{n}": held(g) for n, g in zip(leaves, gradients, strict=True)}
+    wanted = torch.autograd.grad(y, list(leaves.values()), dy)
+    got = {f"d{n}": held(g) for n, g in zip(leaves, wanted, strict=True)}
     return reference_of_graph(build, dtype), {"y": held(y), **got}
 
 

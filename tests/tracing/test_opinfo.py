@@ -23,6 +23,7 @@ from scripts.studies.opinfo import (  # noqa: E402  # likewise
     sweep,
 )
 from tests.balls import digits, precise  # noqa: E402  # likewise
+from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 ENTRIES = [
     *("clamp", "copysign", "nn_functional_gelu", "where", "xlogy", "remainder"),
@@ -88,7 +89,7 @@ def test_every_finding_lists_the_entries_that_it_explains(known):
 def test_the_slope_of_log_ndtr_is_the_density_over_distribution(x):
     """Where a branch that is not taken has an infinite slope, it was nan."""
     traced = trace(torch.special.log_ndtr, [torch.tensor([x], dtype=torch.float64)])
-    (slope,) = traced.graph(np.longdouble).gradients({"y": np.ones(1)}).values()
+    (slope,) = gradients(traced.graph(np.longdouble), {"y": np.ones(1)}).values()
     with precise():
         t = -flint.arb(x) / flint.arb(2).sqrt()
         density = (-t * t).exp() / (2 * flint.arb.pi()).sqrt()

@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
 from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 WORDS = torch.tensor([[0, 2, 0], [3, 2, 2]])
 
@@ -97,25 +98,21 @@ def test_values_and_gradients_are_those_of_autograd(name):
     dy = torch.linspace(1, 2, y.numel(), dtype=y.dtype).reshape(y.shape)
     (expected,) = torch.autograd.grad(y, leaf, dy)
     np.testing.assert_allclose(found.outputs["y"].value, y.detach(), rtol=1e-12)
-    (dx,) = found.gradients({"y": dy.numpy()}).values()
+    (dx,) = gradients(found, {"y": dy.numpy()}).values()
     np.testing.assert_allclose(dx.value, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_elements_that_share_memory_have_a_gradient_each():
     x = rows(1).expand(3)
-    (dx,) = (
-        trace(lambda x: x[0] + 2 * x[1] + x[2] ** 2, [x])
-        .graph()
-        .gradients({"y": 1})
-        .values()
-    )
+    made = trace(lambda x: x[0] + 2 * x[1] + x[2] ** 2, [x]).graph()
+    (dx,) = gradients(made, {"y": 1}).values()
     np.testing.assert_allclose(dx.value, [1, 2, 2 * x[2]], rtol=1e-14)
 
 
 def test_a_function_s_forward_is_followed_and_what_was_detached_before_is_not():
     x, y = rows(2, 3)
     traced = trace(lambda x, y: Doubled.apply(x, y.detach()), [x, y])
-    found = traced.graph().gradients({"y": np.ones(3)})
+    found = gradients(traced.graph(), {"y": np.ones(3)})
     np.testing.assert_allclose(found["dx"].value, 2 * y, rtol=1e-14)
     assert found["dy"] is None or not found["dy"].value.any()
 
@@ -127,7 +124,7 @@ def test_a_branch_is_that_of_these_inputs_and_the_line_is_noted():
     for sign, expected in ((1, 2.0), (-1, np.cos(1.0))):
         traced = trace(branching, [sign * torch.ones(3, dtype=torch.float64)])
         traced.refuse_contested("float64")
-        (dx,) = traced.graph().gradients({"y": np.ones(3)}).values()
+        (dx,) = gradients(traced.graph(), {"y": np.ones(3)}).values()
         np.testing.assert_allclose(dx.value, expected, rtol=1e-14)
         (note,) = traced.notes
         assert "test_tape.py" in note

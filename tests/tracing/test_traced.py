@@ -11,6 +11,7 @@ from gradwatch.harness.judging.reference import reference_of_graph  # noqa: E402
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.names import name_of  # noqa: E402  # likewise
+from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 
 def tensor(*shape, seed=0):
@@ -45,7 +46,7 @@ def test_values_and_gradients_are_those_of_autograd(name):
     wanted = [x.clone().requires_grad_() for x in inputs]
     y = function(*wanted)
     dy = tensor(*y.shape, seed=9)
-    found = traced.gradients({"y": dy.numpy()})
+    found = gradients(traced, {"y": dy.numpy()})
     np.testing.assert_allclose(traced.outputs["y"].value, y.detach(), rtol=1e-12)
     for node, expected in zip(
         found.values(), torch.autograd.grad(y, wanted, dy), strict=True
@@ -63,7 +64,7 @@ def test_attention_that_sees_nothing_in_one_row_has_the_gradient_of_autograd():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     dy = tensor(4, 3, seed=9)
-    found = trace(attention, [q, k, v]).graph().gradients({"y": dy.numpy()})
+    found = gradients(trace(attention, [q, k, v]).graph(), {"y": dy.numpy()})
     leaves = [x.requires_grad_() for x in (q, k, v)]
     wanted = torch.autograd.grad(attention(*leaves), leaves, dy)
     assert not wanted[0][1].any()
@@ -74,7 +75,7 @@ def test_attention_that_sees_nothing_in_one_row_has_the_gradient_of_autograd():
 def test_the_same_trace_is_evaluated_in_extended_precision():
     traced = trace(torch.exp, [tensor(3)])
     wide = traced.graph(np.longdouble)
-    (dx,) = wide.gradients({"y": np.ones(3)}).values()
+    (dx,) = gradients(wide, {"y": np.ones(3)}).values()
     assert dx.value.dtype == wide.outputs["y"].value.dtype == np.longdouble
     assert traced.graph().outputs["y"].value.dtype == np.float64
 
@@ -100,7 +101,7 @@ def test_names_are_those_of_the_signature():
 
 def test_where_no_path_leads_there_is_no_gradient():
     traced = trace(lambda x, unused: x * 2.0, [tensor(2), tensor(2)])
-    assert traced.graph().gradients({"y": np.ones(2)})["dunused"] is None
+    assert gradients(traced.graph(), {"y": np.ones(2)})["dunused"] is None
 
 
 @torch.no_grad()
@@ -134,12 +135,8 @@ STOPPED = {"decorator": lambda x: x * mean(x), "switch": with_the_switch}
 def test_what_no_grad_stops_is_stopped(name):
     function = STOPPED[name] if name in STOPPED else Normed()
     x = tensor(4).requires_grad_()
-    (dx,) = (
-        trace(function, [x.detach()])
-        .graph()
-        .gradients({"y": np.ones(4)}, wanted=["x"])
-        .values()
-    )
+    made = trace(function, [x.detach()]).graph()
+    (dx,) = gradients(made, {"y": np.ones(4)}, wanted=["x"]).values()
     (expected,) = torch.autograd.grad(function(x).sum(), x)
     np.testing.assert_allclose(dx.value, expected, rtol=1e-14)
 
@@ -171,7 +168,7 @@ class New(Cubed):
 )
 def test_of_a_function_with_a_backward_of_its_own_the_forward_is_followed(function):
     x = tensor(3)
-    dx = trace(function, [x]).graph().gradients({"y": np.ones(3)}, ["x"])["dx"]
+    dx = gradients(trace(function, [x]).graph(), {"y": np.ones(3)}, ["x"])["dx"]
     np.testing.assert_allclose(dx.value, 3 * x**2, rtol=1e-14)
 
 
@@ -211,7 +208,7 @@ def test_a_product_of_no_terms_is_judged():
 
     def build():
         made = traced.graph(np.longdouble)
-        return {"y": made.outputs["y"], **made.gradients({"y": np.ones((2, 3))})}
+        return {"y": made.outputs["y"], **gradients(made, {"y": np.ones((2, 3))})}
 
     right = reference_of_graph(build, "float64")
     got = {"y": np.zeros((2, 3)), "dx0": np.zeros((2, 0)), "dx1": np.zeros((0, 3))}

@@ -12,7 +12,7 @@ import torch
 
 from gradwatch.harness.check.frameworks import ARGUMENTS, Bound
 from gradwatch.harness.check.frameworks.runs import observe
-from gradwatch.harness.tracing import Call
+from gradwatch.harness.tracing import Call, state_of
 
 
 def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
@@ -29,10 +29,7 @@ def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
         require_fit(candidate, (*call.args, *call.state), call.kwargs)
         return call
     require_fit(candidate, call.args, call.kwargs)
-    own = {
-        **dict(candidate.named_parameters()),
-        **dict(candidate.named_buffers()),
-    }
+    own = state_of(candidate)
     names = reference.call.state
     count = len(reference.tensors) - len(names)
     shapes = dict(

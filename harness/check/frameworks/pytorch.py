@@ -18,7 +18,13 @@ from gradwatch.harness.check.frameworks.binding import bind as bind
 from gradwatch.harness.check.frameworks.causes import cause_of as cause_of
 from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
 from gradwatch.harness.tracing import Call as Call
-from gradwatch.harness.tracing import held, plain_autograd, tape, tensors_in
+from gradwatch.harness.tracing import (
+    held,
+    plain_autograd,
+    state_of,
+    tape,
+    tensors_in,
+)
 from gradwatch.harness.workers.arrays import values_of
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.backends._torchlike import refusals as refusals
@@ -38,7 +44,7 @@ copies, differentiated, numbers = runs.copies, runs.differentiated, runs.numbers
 observe, same, array_of = runs.observe, runs.same, runs.array_of
 #: What the script of a failure imports, and what it holds of ours.
 IMPORTS = "from torch.utils._pytree import tree_leaves"
-HELD = (observation, runs, held)
+HELD = (observation, runs, state_of, held)
 SETTINGS = ""
 
 

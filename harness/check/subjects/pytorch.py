@@ -18,7 +18,7 @@ from gradwatch.harness.check.frameworks.binding import require_fit
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.question import Cost, Question
-from gradwatch.harness.tracing import Call, Traced, trace
+from gradwatch.harness.tracing import Call, Traced, state_of, trace
 from gradwatch.harness.tracing.count import cost_of
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.tracing.traced import wanted_of
@@ -70,12 +70,7 @@ class TorchSubject:
     @property
     def state(self) -> State:
         """A module's parameters and buffers."""
-        if self.module is None:
-            return {}
-        return {
-            **dict(self.module.named_parameters()),
-            **dict(self.module.named_buffers()),
-        }
+        return state_of(self.function)
 
     def bound(self, trial: Trial, traced: bool = True) -> Bound:
         """The tensors of a trial and of the module, and what runs for these."""

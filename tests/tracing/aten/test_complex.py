@@ -15,6 +15,7 @@ from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # likewi
 from gradwatch.harness.tracing.aten.complex import ON_COMPLEX, PARTWISE  # noqa: E402  # likewise
 from gradwatch.harness.tracing.rules.complex import transform  # noqa: E402  # likewise
 from gradwatch.impls import graph  # noqa: E402  # likewise
+from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 C, R = torch.complex128, torch.float64
 J = {"dtype": C}
@@ -36,7 +37,7 @@ def difference(function, inputs):
     y = function(*leaves)
     dy = drawn(y.dtype, *y.shape, seed=9)
     made = trace(function, leaves).graph(np.longdouble)
-    found = made.gradients({"y": numbers(dy).astype(np.longdouble)})
+    found = gradients(made, {"y": numbers(dy).astype(np.longdouble)})
     wanted = torch.autograd.grad(y, leaves, dy)
     pairs = [(made.outputs["y"].value, numbers(y))]
     pairs += [
@@ -196,7 +197,7 @@ def test_a_gradient_is_that_by_the_real_part_plus_i_times_that_by_the_imaginary(
     pair = [drawn(C, 6, seed=i) for i in range(2)]
     parts = [t.clone().requires_grad_() for z in pair for t in (z.real, z.imag)]
     expected = [dx.numpy() for dx in torch.autograd.grad(real(*parts), parts)]
-    found = trace(ours, pair).graph(np.longdouble).gradients({"y": np.ones(())})
+    found = gradients(trace(ours, pair).graph(np.longdouble), {"y": np.ones(())})
     for i, node in enumerate(found.values()):
         wanted = np.stack(expected[2 * i : 2 * i + 2], -1)
         np.testing.assert_allclose(node.value.astype(float), wanted, rtol=1e-13)
