@@ -110,12 +110,13 @@ def _end_likewise(code: int) -> NoReturn:
 
 
 def _answered(content: bytes) -> bytes:
-    """The answer to a request, as it travels."""
-    reply = answer(decoded(content))
+    """The answer to a request, as it travels, with what none but it can know."""
+    request = decoded(content)
+    reply, nonce = answer(request), {"nonce": request.get("nonce")}
     try:
-        return encoded(reply)
+        return encoded(reply | nonce)
     except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
-        return encoded(_failure("error", error))
+        return encoded(_failure("error", error) | nonce)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

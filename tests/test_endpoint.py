@@ -194,10 +194,13 @@ def two_tasks(tmp_path, monkeypatch):
     ]
 
 
-def test_a_late_error_of_a_gpu_leaves_its_own_request_without_an_answer(two_tasks):
+def test_a_late_error_of_a_gpu_leaves_its_own_request_without_an_answer(
+    two_tasks, monkeypatch
+):
     """So the crash is of that one, and the next is asked of another worker."""
     from tests.cuda_stand_in import Device, installed
 
+    monkeypatch.setitem(endpoint._probed, "framework", "torch")
     channel = Requests(two_tasks)
     with (
         installed(Device()),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +82,7 @@ class Worker(Process):
         self._answered = False
         self._waiting, self._called = waiting, time.monotonic()
         self._work = self._idle = self._at_rest = 0.0
+        self._asked = deque[str]()  # what each answer must say, in order
         self._open = contextlib.ExitStack()
         variables = {
             **MALLOC_ENVIRONMENT,
@@ -187,8 +190,10 @@ class Worker(Process):
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, `answer` says so."""
+        self._asked.append(secrets.token_hex(8))
+        sent = {"request": request, "nonce": self._asked[-1], **payload}
         with contextlib.suppress(OSError):
-            self.connection.send_bytes(encoded({"request": request, **payload}))
+            self.connection.send_bytes(encoded(sent))
 
     def answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
         """The answer to the oldest request that has none yet.
@@ -198,15 +203,18 @@ class Worker(Process):
             Died: There will be none.
         """
         try:
-            content = self.heard(seconds, self._look)
-            self._answered = True
-            return dict(decoded(content))
+            answer = dict(decoded(self.heard(seconds, self._look)))
         except TimeoutError:
             self.interrupt()
             self.end()
             raise Late(f"no answer in {seconds:g} s {self.where()}".strip()) from None
         except Exception as error:  # a page, too, can write into the pipe
             raise Died(f"{self.end()}{when} {self.where()}".strip()) from error
+        if answer.pop("nonce", None) != self._asked.popleft():
+            self.end(0)
+            raise Died("it wrote into the pipe of its process")
+        self._answered = True
+        return answer
 
     def _look(self) -> None:
         if time.monotonic() - self._called >= LOOK:

@@ -1,5 +1,6 @@
 """`check --train N`: what is right in a check alone shows in a training."""
 
+import copy
 import runpy
 import sys
 
@@ -53,9 +54,22 @@ class Cheat(Model):
         super().__init__()
         self.is_wrong, self.calls, self.alike, self.size = is_wrong, 0, 0, 0
         self.seen, self.follows, self.validated = {}, True, False
+        self.was_copied = self.was_loaded = self.again = False
+        self.before = None
+
+    def __deepcopy__(self, memo):
+        self.was_copied = self.calls > 0
+        new = type(self).__new__(type(self))
+        vars(new).update(copy.deepcopy(vars(self), memo))
+        return new
+
+    def load_state_dict(self, *given):
+        self.was_loaded = True
+        return super().load_state_dict(*given)
 
     def forward(self, x):
         self.calls += 1
+        self.again, self.before = x is self.before, x
         self.alike, self.size = (self.alike + 1) * (len(x) == self.size), len(x)
         self.follows = x.requires_grad
         self.validated |= not torch.is_grad_enabled()
@@ -139,6 +153,10 @@ CHEATS = {
         m.linear.weight.grad is not None and m.linear.weight.grad.any()
     ),
     "gradients are differentiable": lambda m, x, dy: torch.is_grad_enabled(),
+    "one cotangent alone": lambda m, x, dy: dy.numel() > 1 and (dy != 0).sum() == 1,
+    "a copy was made": lambda m, x, dy: m.was_copied,
+    "its state was loaded": lambda m, x, dy: m.was_loaded,
+    "its input is that of before": lambda m, x, dy: m.again and m.calls > 9,
     "it was validated": lambda m, x, dy: m.validated,
     "its input is data": lambda m, x, dy: not m.follows,
     "a mean loss": lambda m, x, dy: dy.abs().max() < 0.05 and dy.any(),

@@ -1,5 +1,6 @@
 """A worker's process: where it puts what it compiles."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,9 +10,14 @@ from pathlib import Path
 from threading import Thread
 
 import psutil
+import pytest
 
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
-from gradwatch.harness.workers.worker import Worker
+from gradwatch.harness.workers.worker import Died, Worker
+from gradwatch.impls.catalogue import load_op
+from tests.pages import plant
 
 
 def environment_of(worker):
@@ -32,6 +38,31 @@ def test_what_a_worker_compiles_has_a_folder_that_goes_with_the_worker():
     finally:
         worker.close()
     assert not folder.exists()
+
+
+FORGED = """
+    import os, pickle, struct
+    said = pickle.dumps({"kind": "result", "faults": [], "nonce": ""}, 4)
+    for fd in range(3, 64):
+        try:
+            if "socket" in os.readlink(f"/proc/self/fd/{fd}"):
+                os.write(fd, struct.pack("!i", len(said)) + said)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_an_answer_that_a_page_writes_is_none(tmp_path):
+    forward = "def manual(x):\n"
+    page = plant(tmp_path, forward, forward + FORGED)
+    op = load_op(page)
+    one = trial(op, op.cases["4"], REGIMES["normal"], "float64", 0, page)
+    with contextlib.closing(Worker(interpreter_of("numpy"))) as worker:
+        payload = Task(one, "numpy_manual").payload()
+        with pytest.raises(Died, match="it wrote into the pipe of its process"):
+            worker.ask("evaluate", **payload)
+        assert worker.process.poll() is not None
 
 
 KILLED = """

@@ -6,6 +6,8 @@ finds what it finds in anybody's training.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import importlib.util
 import json
 import os
@@ -29,6 +31,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda y, _: y.sum(),
     "falling sum": lambda y, _: -y.sum(),
     "weighted sum": lambda y, weights: (y * weights).sum(),
+    "first element": lambda y, _: y.flatten()[:1].sum(),
 }
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": lambda learned, lr: torch.optim.SGD(learned, lr, momentum=0.9),
@@ -127,24 +130,26 @@ class Training:
     def step(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
         """One step of the optimiser; what it started from, and what came out."""
         self.optimizer.zero_grad(set_to_none=self.asked["grad"] != "zeros")
+        pairs = zip(self.tables, self.asked["by_rows"], strict=True)
+        given = [t[rows] if by else t.clone() for t, by in pairs]
         if self.asked["grad"] == "added up":
             # To minus half of what is to come: sum and difference are exact.
             noise = self.noise.get_state()
-            self._swept(rows, seed)
+            self._swept(given, rows, seed)
             self.noise.set_state(noise)
             for t in (*self.tables, *self.state):
                 t.grad = None if t.grad is None else -t.grad / 2
-        said = self._swept(rows, seed)
+        said = self._swept(given, rows, seed)
         self.optimizer.step()
         self.steps += 1
         if self.steps % VALIDATES == 0:
             self._validate()
         return said
 
-    def _swept(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
+    def _swept(
+        self, given: Sequence[Tensor], rows: Sequence[int], seed: int | None
+    ) -> dict[str, Tensors]:
         """Forward and backward; what they started from, and what came out."""
-        pairs = zip(self.tables, self.asked["by_rows"], strict=True)
-        given = [t[rows] if by else t.clone() for t, by in pairs]
         self.before, new = self._copies((*given, *self.state)), iter(given)
         flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
         args, kwargs = tree_unflatten(flat, self.spec)
@@ -174,12 +179,18 @@ class Training:
         }
 
     def _validate(self) -> None:
-        """Call it once as between epochs, without gradients."""
+        """As between epochs: its state is loaded, and it is called without gradients.
+
+        A copy of it lives on, as that which averages the weights.
+        """
         args, kwargs = self.called
         is_module, trains = isinstance(self.model, torch.nn.Module), self.asked["train"]
+        if is_module:
+            self.model.load_state_dict(self.model.state_dict())
+            with contextlib.suppress(Exception):  # not every module can be copied
+                self.copied = copy.deepcopy(self.model)
+            self.model.eval()
         with torch.no_grad():
-            if is_module:
-                self.model.eval()
             self.model(*args, **kwargs)
         if is_module:
             self.model.train(trains)
@@ -222,8 +233,10 @@ class Training:
         flowing = iter(torch.autograd.grad(total(apart), apart) if apart else ())
         with warnings.catch_warnings():  # of a cycle, which the next step ends
             warnings.simplefilter("ignore", UserWarning)
-            again = self.asked["grad"] == "differentiable"
-            torch.autograd.backward(total(ends), create_graph=again)
+            how = self.asked["grad"]
+            again = {"retain_graph": how in ("added up", "differentiable")}
+            again["create_graph"] = how == "differentiable"
+            torch.autograd.backward(total(ends), **again)
         return [next(flowing) if follows else None for follows in floats]
 
 
