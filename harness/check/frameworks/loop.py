@@ -233,10 +233,9 @@ class Training:
         flowing = iter(torch.autograd.grad(total(apart), apart) if apart else ())
         with warnings.catch_warnings():  # of a cycle, which the next step ends
             warnings.simplefilter("ignore", UserWarning)
-            how = self.asked["grad"]
-            again = {"retain_graph": how in ("added up", "differentiable")}
-            again["create_graph"] = how == "differentiable"
-            torch.autograd.backward(total(ends), **again)
+            how, end = self.asked["grad"], total(ends)
+            kept, again = how in ("added up", "differentiable"), how == "differentiable"
+            torch.autograd.backward(end, retain_graph=kept, create_graph=again)
         return [next(flowing) if follows else None for follows in floats]
 
 
