@@ -26,16 +26,14 @@ __all__ = ("Diagnoses", "explanations")
 REPORT = 10.0  # seconds of the processor in all
 FEW = 8  # elements that are looked at of a large vector
 CHANGES = "it changes from run to run: a second one gave other bits"
-
-
 Judged = tuple[Judgement, ...]
 
 
 class Diagnoses:
     """Sentences on wrong gradients: each tensor of a key once, some seconds in all."""
 
-    def __init__(self, seconds: float = REPORT) -> None:
-        self.left, self.told = seconds, set[tuple[Any, str]]()
+    def __init__(self) -> None:
+        self.left, self.told = REPORT, set[tuple[Any, str]]()
 
     def sentences(
         self,

@@ -9,7 +9,8 @@ products each, and only what fits the projections is evaluated in full.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,36 @@ from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
-if TYPE_CHECKING:
-    from gradwatch.harness.judging.diagnosis.edits import Edit
-
 Array = NDArray[Any]
 At = Callable[[Node], Array]
 Make = Callable[[At], Array]
-Tensors = Mapping[str, Array]
+Edits = Mapping[Node, Make]
 #: Random projections of a tensor by which edits are weighed.
 PROBES = 4
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Values of the graph replaced.
+
+    Attributes:
+        rank: How far-fetched it is.
+        text: Says it; {term} and {rule} are those of the first node it is `about`, {0}
+            and {1} the expressions of the others.
+        edits: What nodes become; `saved` where the backward reads them alone.
+        plain: It is nothing but a factor before a term.
+        where: Comes before the text.
+        also: Another edit at once.
+    """
+
+    rank: float
+    text: str
+    about: tuple[Node, ...]
+    edits: Edits = field(default_factory=dict)
+    saved: Edits = field(default_factory=dict)
+    plain: bool = False
+    where: str = ""
+    also: Edit | None = None
 
 
 class Sweep:
@@ -35,13 +57,13 @@ class Sweep:
     Attributes:
         tensors: Nodes of what came back by name; `ends` the other way round.
         inputs: Leaves by name.
-        outputs, cotangents: Nodes.
+        cotangents: Nodes.
         parts: Of which node each of these has some elements, if not all.
         names: Of inputs, cotangents and ends, whole.
         known: The nodes that have names.
         order: All nodes, each after its inputs; `place` says where each stands.
         forward: Nodes that the outputs need.
-        flowing: Nodes that depend on a cotangent, in order; `flows` is their set.
+        flowing: Nodes that depend on a cotangent, the ends first; `flows` is their set.
     """
 
     def __init__(self, build: Callable[[], Mapping[str, Node]], ties: str) -> None:
@@ -51,39 +73,38 @@ class Sweep:
         # A node of its own for each: what befalls it befalls no other.
         same = graph.PRIMITIVES["reshape"]
         self.tensors = {
-            name: Node(same, (node,), {"shape": node.shape})
-            for name, node in nodes.items()
+            k: Node(same, (n,), {"shape": n.shape}) for k, n in nodes.items()
         }
         self.ends = {node: name for name, node in self.tensors.items()}
-        self.second = any(map(is_second, nodes))
-        leaves = record.inputs[-len(nodes) :] if self.second else record.inputs
+        second = any(map(is_second, nodes))
+        leaves = record.inputs[-len(nodes) :] if second else record.inputs
         names = (n.partition("d")[2] for n in record.names or nodes)
-        self.inputs = dict(zip(names, leaves, strict=False))
-        # Sets by insertion: `in` of a tuple would compare nodes, which builds nodes.
-        given = dict.fromkeys(leaves)  # of a second order the first one's cotangents
+        # By dicts: `in` of a tuple would compare nodes, which builds nodes.
+        given = dict(zip(leaves, names, strict=False))
+        # Of a second order the first one's cotangents are given, too.
         pairs = [(y, dy) for y, dy in record.outputs if dy not in given]
         outputs, cotangents = map(dict.fromkeys, zip(*pairs, strict=True))
-        self.names = {node: name for name, node in self.inputs.items()} | self.ends
+        self.names = given | self.ends
         for i, dy in enumerate(cotangents):
-            name = "v" if self.second else "dy"
+            name = "v" if second else "dy"
             self.names[dy] = f"{name}{i}" if len(cotangents) > 1 else name
         self.parts, ends = record.parts, [*self.tensors.values()]
         self.order = graph.topological_order([*(() if self.parts else outputs), *ends])
         whole = {n: self.parts.get(n, n) for n in self.order}
-        forward = {*graph.topological_order(outputs)}
-        self.forward = forward | {n for n, w in whole.items() if w in forward}
+        self.forward = dict.fromkeys(graph.topological_order(outputs))
+        self.forward |= {n: None for n, w in whole.items() if w in self.forward}
         self.inputs = {self.names[w]: n for n, w in whole.items() if w in given}
-        self.outputs, self.cotangents = (
-            dict.fromkeys(n for one in nodes for n, w in whole.items() if w is one)
-            for nodes in (outputs, cotangents)
+        self.cotangents = dict.fromkeys(
+            n for dy in cotangents for n, w in whole.items() if w is dy
         )
         self.place = {n: i for i, n in enumerate(self.order)}
-        self.known = {*self.inputs.values(), *self.outputs}
+        self.known = {n for n, w in whole.items() if w in given or w in outputs}
         self.flows = {*self.cotangents, *self.ends}
         for node in self.order:
             if not self.flows.isdisjoint(node.inputs):
                 self.flows.add(node)
-        self.flowing = [n for n in self.order if n in self.flows]
+        flowing = (n for n in self.order if n in self.flows)
+        self.flowing = sorted(flowing, key=lambda n: n not in self.ends)
         graph.forward(self.order)
         self.values: dict[Node, Array] = {n: n.value for n in self.order}
         self._behind = {
@@ -94,7 +115,7 @@ class Sweep:
         self, values: Mapping[Node, Array], edit: Edit | None = None
     ) -> dict[str, Array]:
         """The gradients at these values, or what an edit makes of them."""
-        values = self.run(values, edit.edits, edit.saved) if edit else values
+        values = self.run(values, edit) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
     def near(self, seed: int) -> dict[Node, Array]:
@@ -110,12 +131,12 @@ class Sweep:
     def run(
         self,
         base: Mapping[Node, Array],
-        edits: Mapping[Node, Make] | None = None,
-        saved: Mapping[Node, Make] | None = None,
+        edit: Edit | None = None,
         leaves: Mapping[Node, Array] | None = None,
     ) -> dict[Node, Array]:
-        """All values with edits of nodes, or of what the backward reads of them."""
-        new, edits, saved = {**base, **(leaves or {})}, edits or {}, saved or {}
+        """All values, with an edit or other leaves."""
+        new, (edits, saved) = {**base}, (edit.edits, edit.saved) if edit else ({}, {})
+        new |= leaves or {}
         touched, kept = set(leaves or ()), dict[Node, Array]()
 
         def at_back(node: Node) -> Array:
@@ -137,20 +158,24 @@ class Sweep:
                     kept[node] = np.asarray(saved[node](new.__getitem__))
         return new
 
-    def weights(self, tensor: str, scale: Array) -> dict[Node, Array]:
-        """By flowing node how projections of a tensor depend on it: float64, flat.
+    def weights(self, tensor: str, scale: Array) -> dict[Node, tuple[Array, Array]]:
+        """By flowing node how projections of a tensor depend on it, and its share now.
 
         The projections are of the tensor times a scale with the signs of `signs`.
         """
-        stacked, goal = dict[Node, list[Array]](), self.tensors[tensor]
-        for along in signs(goal.shape):
-            found = graph.gradient([goal], [along * scale], self.flowing)
-            graph.forward(part for part in found if part is not None)
-            for node, part in zip(self.flowing, found, strict=True):
-                if part is not None:
-                    flat = part.value.astype(np.float64).ravel()
-                    stacked.setdefault(node, []).append(flat)
-        return {node: np.stack(rows) for node, rows in stacked.items()}
+        goal, found = self.tensors[tensor], dict[Node, tuple[Array, Array]]()
+        cotangents = [[along * scale] for along in signs(goal.shape)]
+        parts = [graph.gradient([goal], one, self.flowing) for one in cotangents]
+        graph.forward(part for one in parts for part in one if part is not None)
+        for node, *rows in zip(self.flowing, *parts, strict=True):
+            flat = [
+                row.value.astype(np.float64).ravel() for row in rows if row is not None
+            ]
+            if flat:
+                weights = np.stack(flat)
+                now = self.values[node].astype(np.float64).ravel()
+                found[node] = weights, weights @ now
+        return found
 
 
 def signs(shape: tuple[int, ...]) -> list[Array]:

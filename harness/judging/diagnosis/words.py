@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from gradwatch.harness.judging.diagnosis.sweep import Sweep
+from gradwatch.harness.judging.diagnosis.sweep import Edit, Sweep
+from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
-
-if TYPE_CHECKING:
-    from gradwatch.harness.judging.diagnosis.edits import Edit
 
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
 _SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "sum_to")
@@ -26,29 +24,30 @@ class Words:
         self.sweep = sweep
         self.names = sweep.names
         self.made: dict[Node, tuple[Node, int | None]] = {}
+        self.places: dict[Node, Any] = {}  # of what has none, its last user's
+        for node in reversed(sweep.forward):
+            place = sweep.record.places.get(node) or self.places.get(node)
+            self.places[node] = place
+            self.places |= {n: place for n in node.inputs if n not in self.places}
+        known = {*sweep.forward}
         for rule, dy, parts in sweep.record.rules:
+            known.add(dy)
+            # What stands between a cotangent and a part was made by the same rule.
             for i, part in enumerate(parts):
                 if part is not None and part is not dy:
-                    self._within(part, dy, rule)
-                    self.made[part] = (rule, i)
-
-    def _within(self, part: Node, dy: Node, rule: Node) -> None:
-        """What stands between a cotangent and a part was made by the same rule."""
-        stack = [part]
-        while stack:
-            node = stack.pop()
-            new = node not in self.made and node not in self.sweep.forward
-            if new and node is not dy:
-                self.made[node] = (rule, None)
-                stack += node.inputs
+                    new = graph.topological_order([part], known.__contains__)
+                    known.update(new)
+                    self.made |= dict.fromkeys(new, (rule, None)) | {part: (rule, i)}
 
     def say(self, edit: Edit) -> str:
         """What an edit does, and the user's line that it is about."""
         first, *others = (self.sweep.parts.get(node, node) for node in edit.about)
-        quoted = [self.quoted(n) for n in others]
         made, _ = self.made.get(first, (first, None))
-        rule = f"the backward of {self.quoted(made)}"
-        said = edit.text.format(*quoted, term=self.term(first), rule=rule)
+        said = (edit.where + edit.text).format(
+            *map(self.quoted, others),
+            term=self.term(first),
+            rule=f"the backward of {self.quoted(made)}",
+        )
         said += "" if first in self.names else self.line(made)
         return f"{said}, and {self.say(edit.also)}" if edit.also else said
 
@@ -83,15 +82,10 @@ class Words:
 
     def line(self, node: Node) -> str:
         """Where an operation stands in the user's code; empty if not known."""
-        places, queue = self.sweep.record.places, [node]
-        for one in queue if places else ():
-            if str(place := places.get(one) or ""):
-                folder = str(Path(getattr(place, "file", "")).parent) + "/"
-                return f" ({str(place).replace(folder, '')})"
-            if len(queue) < 200:
-                forward = self.sweep.forward
-                queue += [u for u in forward if any(i is one for i in u.inputs)]
-        return ""
+        if (place := self.places.get(node)) is None:
+            return ""
+        folder = str(Path(getattr(place, "file", "")).parent) + "/"
+        return f" ({str(place).replace(folder, '')})"
 
     def term(self, node: Node) -> str:
         """What a node of the backward carries: the term that a rule passes on."""
@@ -115,21 +109,16 @@ def _held(text: str) -> str:
     return text if bare or call else f"({text})"
 
 
-#: Numbers that a person would write, with words, and those that multiply or divide.
-_NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
-_NUMBERS[0.5] = "halved"
-_NAMED = {"pi": math.pi, "the root of 2": 2**0.5}
-_NAMED |= {f"ln {n}": math.log(n) for n in (2, 10)}
+#: Numbers that a person would write, with words.
+NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
+NUMBERS[0.5] = "halved"
 
 
 def written(
     factor: float, lengths: Iterable[int], near: float
 ) -> list[tuple[float, str]]:
     """Factors that a person would write near this one, nearest first, with words."""
-    known, named = dict(_NUMBERS), dict(_NAMED)
-    for n in sorted(n for n in lengths if n > 1):
-        known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
-        named |= {f"{n}": n, f"{n}/{n - 1}": n / (n - 1), f"the root of {n}": n**0.5}
+    known, named = dict(NUMBERS), {"ln 2": math.log(2), "the root of 2": 2**0.5}
     if math.isfinite(factor):
         # Of few digits, only the simplest tell two numbers apart.
         most = 12 if near < 2e-3 else 4
@@ -138,6 +127,9 @@ def written(
         if 0 < over <= most and (most == 12 or 1 in (over, under)):
             simple = 1 / simple if over == 1 else simple
             named[f"{simple}"] = float(simple)
+    for n in sorted(n for n in lengths if n > 1):
+        known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
+        named |= {f"{n}": n, f"{n}/{n - 1}": n / (n - 1), f"the root of {n}": n**0.5}
     for text, value in named.items():
         known.setdefault(value, f"multiplied by {text}")
         known.setdefault(1 / value, f"divided by {text}")
