@@ -39,7 +39,7 @@ from torch.utils._pytree import tree_map
 from gradwatch import check
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.judging.cases import REGIMES, cotangent
-from gradwatch.harness.tracing import tensors_in
+from gradwatch.harness.tracing.calls import tensors_in
 from scripts.studies import level3
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,7 +28,7 @@ from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
 from gradwatch.harness.judging.verdict import judge_tensors
-from gradwatch.harness.tracing import trace
+from gradwatch.harness.tracing.traced import trace
 from tests.tracing.test_modules import DTYPES, MODULES, held, judged, trial
 
 Tensor = torch.Tensor

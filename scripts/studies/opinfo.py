@@ -38,7 +38,8 @@ from gradwatch.harness.judging.reference import Reference, reference_of_graph, w
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.tracing import Traced, Untraceable, trace
+from gradwatch.harness.tracing import Untraceable
+from gradwatch.harness.tracing.traced import Traced, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "opinfo"

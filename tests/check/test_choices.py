@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import grid_sample
 
 import gradwatch
-from gradwatch.harness.tracing import trace
+from gradwatch.harness.tracing.traced import trace
 
 
 def experts(x, gates, weight):

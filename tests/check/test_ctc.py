@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; usual
 
 from gradwatch import check  # noqa: E402  # likewise
-from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
+from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 
 STEPS = [4, 3]
 WORDS = [[1, 2, 2], [2]]

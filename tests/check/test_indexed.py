@@ -6,7 +6,8 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; usual
 
 from gradwatch import check  # noqa: E402  # likewise
-from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # likewise
+from gradwatch.harness.tracing import Untraceable  # noqa: E402  # likewise
+from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 
 INDEX, STARTS = torch.tensor([0, 2, 1, 1, 4, 0]), torch.tensor([0, 2, 2])
 SPREAD = INDEX[:, None].expand(6, 3)

@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402  # after importorskip
 from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # likewise
 from gradwatch.harness.judging.reference import reference_of_graph, wider  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
-from gradwatch.harness.tracing import trace  # noqa: E402  # likewise
+from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 

@@ -6,7 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
-from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing.traced import trace  # noqa: E402  # after importorskip
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 WORDS = torch.tensor([[0, 2, 0], [3, 2, 2]])

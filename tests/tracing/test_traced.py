@@ -9,8 +9,9 @@ from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; 
 
 from gradwatch.harness.judging.reference import reference_of_graph  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
-from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.names import name_of  # noqa: E402  # likewise
+from gradwatch.harness.tracing.traced import trace  # noqa: E402  # after importorskip
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 

@@ -12,7 +12,7 @@ import torch
 
 from gradwatch.harness.check.frameworks import ARGUMENTS, Bound
 from gradwatch.harness.check.frameworks.runs import observe
-from gradwatch.harness.tracing import Call, state_of
+from gradwatch.harness.tracing.calls import Call, state_of
 
 
 def bind(candidate: Callable[..., Any], reference: Bound) -> Call:

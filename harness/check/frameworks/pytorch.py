@@ -17,14 +17,10 @@ from gradwatch.harness.check.frameworks import Forward, observation, runs
 from gradwatch.harness.check.frameworks.binding import bind as bind
 from gradwatch.harness.check.frameworks.causes import cause_of as cause_of
 from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
-from gradwatch.harness.tracing import Call as Call
-from gradwatch.harness.tracing import (
-    held,
-    plain_autograd,
-    state_of,
-    tape,
-    tensors_in,
-)
+from gradwatch.harness.tracing import tape
+from gradwatch.harness.tracing.calls import Call as Call
+from gradwatch.harness.tracing.calls import held, state_of, tensors_in
+from gradwatch.harness.tracing.capture import plain_autograd
 from gradwatch.harness.workers.arrays import values_of
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.backends._torchlike import refusals as refusals

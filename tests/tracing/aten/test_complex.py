@@ -11,9 +11,10 @@ from torch import fft  # noqa: E402  # after importorskip
 from gradwatch.harness.judging.precisions import PRECISIONS, plain  # noqa: E402  # likewise
 from gradwatch.harness.judging.rounding.analysis import running_errors  # noqa: E402  # likewise
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS  # noqa: E402  # likewise
-from gradwatch.harness.tracing import Untraceable, trace  # noqa: E402  # likewise
+from gradwatch.harness.tracing import Untraceable  # noqa: E402  # likewise
 from gradwatch.harness.tracing.aten.complex import ON_COMPLEX, PARTWISE  # noqa: E402  # likewise
 from gradwatch.harness.tracing.rules.complex import transform  # noqa: E402  # likewise
+from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 from gradwatch.impls import graph  # noqa: E402  # likewise
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
