@@ -100,6 +100,13 @@ def test_names_are_those_of_the_signature():
     assert list(traced.graph().leaves) == ["query", "parts[0]", "parts[1]"]
 
 
+def test_a_mean_of_a_window_knows_nothing_of_what_lies_outside():
+    x = torch.ones(1, 4, 6, dtype=torch.float64)
+    x[0, 0, 0] = torch.inf
+    y = trace(lambda x: F.adaptive_avg_pool2d(x, (2, 3)), [x]).graph().outputs["y"]
+    np.testing.assert_array_equal(y.value, [[[np.inf, 1, 1], [1, 1, 1]]])
+
+
 def test_where_no_path_leads_there_is_no_gradient():
     traced = trace(lambda x, unused: x * 2.0, [tensor(2), tensor(2)])
     assert gradients(traced.graph(), {"y": np.ones(2)})["dunused"] is None
