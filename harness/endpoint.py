@@ -26,7 +26,6 @@ import numpy as np
 from gradwatch.harness.project.traits import compiles, traits_of
 from gradwatch.harness.timing import handlers as clock
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.allocator import pin_malloc
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
 from gradwatch.harness.workers.formulas.fork import CHANGED, Ended, Fork
@@ -199,7 +198,6 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         "version": versions[0] if versions else "",
         "backends": backends,
         "threads": int(says() if says else os.environ.get("OMP_NUM_THREADS", "0")),
-        "malloc_pinned": pin_malloc(),
     }
 
 

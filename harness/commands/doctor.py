@@ -181,10 +181,12 @@ def _frameworks(root: Path) -> Iterator[Finding]:
 def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding, and one for each backend that is broken or runs only on request."""
     backends = facts["backends"].items()
+    is_glibc = platform.libc_ver()[0] == "glibc"
+    note = "" if is_glibc else "no glibc: times of processes differ more"
     yield Finding(
         interpreter.framework,
         facts["version"],
-        "" if facts["malloc_pinned"] else "no glibc: times of processes differ more",
+        note,
         devices=next(fact["devices"] for _, fact in backends if not fact["error"]),
         threads=facts["threads"],
         runs_in=f"Python {facts['python']}, {interpreter.shown}",

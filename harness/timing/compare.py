@@ -25,7 +25,7 @@ from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.intervals import FEWEST, Estimate, resampled
-from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
+from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps, workers
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import Run
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
@@ -169,21 +169,17 @@ def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
 
     Its workers are shared by all that it is asked about.
     """
-    with contextlib.ExitStack() as stack:
-        workers = dict[tuple[object, ...], Worker]()
+
+    def started(place: tuple[str, Path, int]) -> Worker:
+        framework, measured, threads = place
+        return Worker(interpreter_of(framework), measured=measured, threads=threads)
+
+    with workers(started) as worker:
 
         def judge(a: Side, b: Side, plan: Plan) -> None:
             for side in (a, b):
-                if side.place not in workers:
-                    settings: Any = {"threads": plan.threads, "measured": side.measured}
-                    workers[side.place] = Worker(side.interpreter, **settings)
-                    stack.callback(workers[side.place].close)
-                try:
-                    _check(workers[side.place], side, plan)
-                except Died as reason:
-                    if not isinstance(reason, WrongGradient):
-                        del workers[side.place]
-                    raise
+                place = side.framework, side.measured, plan.threads
+                _check(worker(place), side, plan)
 
         yield judge
 

@@ -45,16 +45,16 @@ class RemoteTimer:
 
 @contextlib.contextmanager
 def workers(
-    start: Callable[[str], Worker] = lambda name: Worker(interpreter_of(name)),
-) -> Iterator[Callable[[str], Worker]]:
-    """One worker per framework, started at its first use; all end at the end."""
-    started: dict[str, Worker] = {}
+    start: Callable[[Any], Worker] = lambda name: Worker(interpreter_of(name)),
+) -> Iterator[Callable[[Any], Worker]]:
+    """One worker per framework, or place, from its first use on; all end at the end."""
+    started: dict[Any, Worker] = {}
 
-    def worker(framework: str) -> Worker:
-        if (one := started.get(framework)) is None or not one.alive:
+    def worker(place: Any) -> Worker:
+        if (one := started.get(place)) is None or not one.alive:
             if one:  # a crash costs what was timed then
                 one.close()
-            one = started[framework] = start(framework)
+            one = started[place] = start(place)
         return one
 
     try:

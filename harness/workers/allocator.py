@@ -3,15 +3,8 @@
 By default glibc changes its thresholds while a process runs: one process gets a 1 MB
 gradient from the heap, the next one gets fresh pages, and the same backward takes 300
 or 750 us. Setting only one of the two parameters freezes the other at a small default
-and makes it worse. Standard library only: a worker calls this before it imports NumPy.
+and makes it worse.
 """
-
-from __future__ import annotations
-
-import ctypes
-
-# Parameters of mallopt(3), from malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 #: Buffers up to this size stay in the heap: mallopt(3)'s limit on 64-bit systems.
 #: glibc 2.36 takes more, older releases refuse it.
@@ -41,26 +34,3 @@ MALLOC_ENVIRONMENT = {
 #: neighbours, differs with a standard deviation of 11 % on these, 5.5 % on huge ones.
 #: Peak memory is then counted in steps of 2 MiB: not where that is measured.
 HUGE_PAGES_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-
-_LARGEST_INT = 2**31 - 1  # mallopt's second argument is a C int
-
-
-def pin_malloc(threshold: int = MMAP_THRESHOLD) -> bool:
-    """Keep freed buffers of up to `threshold` bytes in the heap; return success.
-
-    Ask for more than the largest buffer of the case. It does not work without mallopt
-    (musl, macOS, Windows) or if mallopt refuses; the page faults then show the cost.
-    """
-    if not 0 < threshold <= _LARGEST_INT:
-        raise ValueError(f"a threshold is 1 to {_LARGEST_INT} bytes, not {threshold}")
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    knobs = {
-        _M_MMAP_THRESHOLD: threshold,
-        _M_TRIM_THRESHOLD: max(TRIM_THRESHOLD, threshold),
-        _M_ARENA_MAX: ARENAS,
-    }
-    # Stop at the first refusal: one parameter alone is worse than none.
-    return all(mallopt(knob, value) == 1 for knob, value in knobs.items())

@@ -38,7 +38,7 @@ from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTi
 from gradwatch.harness.timing.interleave import compare
 from gradwatch.harness.timing.samples import Comparison
 from gradwatch.harness.timing.timers import HostTimer
-from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.harness.workers.allocator import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import load_backend, load_op
 
 BACKEND, OP, SIZE = "torch_autograd", "layer_norm", "256x1024"
@@ -170,14 +170,14 @@ HELP = "\n\n".join(f"\b\n{paragraph}" for paragraph in (__doc__ or "").split("\n
 @click.group(help=HELP)
 def main() -> None:
     """Pin the allocator before PyTorch is imported, and say where this runs."""
-    pinned = pin_malloc()
+    if not MALLOC_ENVIRONMENT.items() <= os.environ.items():
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **MALLOC_ENVIRONMENT})
     import torch
 
     torch.set_num_threads(1)
     click.echo(
         f"torch {torch.__version__}, Python {platform.python_version()}, one thread of "
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, allocator "
-        f"{'pinned' if pinned else 'NOT pinned'}"
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     )
 
 

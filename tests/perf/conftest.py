@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import pytest
@@ -9,11 +10,16 @@ import pytest
 from gradwatch.harness.console.options import DEVICES, sizes_of
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.timing.steps import why_not_timed
-from gradwatch.harness.workers.allocator import pin_malloc
+from gradwatch.harness.workers.allocator import ARENAS, MMAP_THRESHOLD, TRIM_THRESHOLD
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.impls.catalogue import backend_names, framework_of, load_op, op_names
 
-PINNED = pin_malloc()  # before a framework is imported
+#: Parameters of mallopt(3), from malloc.h.
+KNOBS = {-3: MMAP_THRESHOLD, -1: TRIM_THRESHOLD, -8: ARENAS}
+
+_mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
+#: Set before a framework is imported.
+PINNED = all(_mallopt(*knob) for knob in KNOBS.items())
 
 #: Seconds for one benchmark, unless --benchmark-max-time says otherwise: with 20 ops,
 #: five backends and two phases the whole suite takes about a minute.

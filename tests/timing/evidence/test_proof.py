@@ -1,5 +1,6 @@
 """Whether a time may be shown, with a worker that is played."""
 
+import contextlib
 import math
 import time
 
@@ -19,6 +20,8 @@ from gradwatch.harness.timing.evidence.proof import (
 from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import pack, unpack
+from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import load_op
 
 CLAIMED = 1e-4  # seconds
@@ -143,6 +146,18 @@ LIES = {
 def test_each_lie_of_a_worker_is_refused_by_name(lie, judge, monkeypatch):
     options, expected = LIES[lie]
     assert expected in refusal(PlayedWorker(judge, **options), judge, monkeypatch)
+
+
+def test_what_a_page_writes_into_the_environment_allows_no_second_core(
+    judge, monkeypatch
+):
+    """A worker's threads are those that it told before any page was read."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
+    line = PlayedWorker(judge, takes=[TWO_CORES] * LOOKS)
+    assert "and 160 us of all cores" in refusal(line, judge, monkeypatch)
+    with contextlib.closing(Worker(interpreter_of("numpy"))) as worker:
+        assert worker.facts["threads"] == 1
 
 
 def test_a_wrong_result_among_right_ones_is_refused(judge, monkeypatch):
