@@ -117,13 +117,12 @@ def plainly() -> Iterator[None]:
 @contextlib.contextmanager
 def _drawing(tape: Tape, seed: int) -> Iterator[None]:
     """Draw from a seed; every generator is then where it was."""
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        set_draws(tape.program.draws)
-        torch.default_generator.set_state(before)
+    with torch.random.fork_rng([]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            set_draws(tape.program.draws)
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:

@@ -142,13 +142,9 @@ class Program(torch.nn.Module):
         """What ran, and on what shapes and types: two runs of one branch have one."""
         return [(node.target, node.meta.get("val")) for node in self.graph.nodes]
 
-    def forward(self, *tensors: Tensor) -> Any:
-        """What the operators make of other tensors of the same kind."""
-        return fx.Interpreter(self, graph=self.graph).run(*tensors)
-
     def ran(self, tensors: Sequence[Tensor]) -> dict[fx.Node, Any]:
         """What each operator makes of tensors, in their own precision."""
-        kept = fx.Interpreter(self, garbage_collect_values=False, graph=self.graph)
+        kept = fx.Interpreter(self, garbage_collect_values=False)
         with torch.no_grad():
             kept.run(*tensors)
         return kept.env
