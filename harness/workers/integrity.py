@@ -18,11 +18,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import POINTER, c_size_t, c_void_p, sizeof
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    FunctionType,
+    MethodDescriptorType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -96,7 +103,7 @@ def changes(framework: str = "numpy") -> list[str]:
     replaced = [
         f"{module}.{name} has been replaced"
         for (module, name), original in _originals.items()
-        if not all(map(_same, _parts(_now(module, name)), original))
+        if not _same_parts(_parts(_now(module, name)), original)
     ]
     current = _current_settings(framework)
     changed = [
@@ -144,15 +151,27 @@ def _of_class(owner: type, name: str) -> Any:
     return next((vars(one)[name] for one in owner.__mro__ if name in vars(one)), None)
 
 
-def _same(now: object, then: object) -> bool:
-    return now is then or (type(now) is type(then) in _PLAIN and now == then)
+def _same_parts(now: Sequence[object], then: Sequence[object]) -> bool:
+    return len(now) == len(then) and all(
+        a is b or (type(a) is type(b) in _PLAIN and a == b)
+        for a, b in zip(now, then, strict=True)
+    )
+
+
+#: Where a function of C has its definition, whose second word is the address of its
+#: code (CPython's methodobject.h and descrobject.h).
+_DEFINED = {BuiltinFunctionType: 0, MethodDescriptorType: 3 * sizeof(c_void_p)}
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
     """A function and what can be replaced within it: its code and its defaults."""
-    if not isinstance(value, FunctionType):
-        return value, None, None, None
-    return value, value.__code__, value.__defaults__, value.__kwdefaults__
+    if isinstance(value, FunctionType):
+        return value, value.__code__, value.__defaults__, value.__kwdefaults__
+    if type(value) not in _DEFINED:
+        return (value,)
+    place = id(value) + object.__basicsize__ + _DEFINED[type(value)]
+    words = POINTER(c_size_t).from_address(place)
+    return value, words[1]
 
 
 def _now(module: str, name: str) -> Any:

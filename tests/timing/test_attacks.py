@@ -34,7 +34,7 @@ SEEN = {
     "changed_precision": "was .* and is|flushed to zero",
     "changed_threads": "was .* and is",
     "clock_constant": "has been replaced",
-    "clock_in_c": "not seen",
+    "clock_in_c": "has been replaced",
     "constant_shape": WRONG,
     "deferred_gradient": f"starts a thread|{WRONG}",
     "deferred_to_a_thread": "starts a thread",
@@ -47,6 +47,7 @@ SEEN = {
     "gradient_of_the_forward": WRONG,
     "half_the_work": WRONG,
     "lazy_gradient": "compute later",
+    "lazy_in_c": f"has been replaced|{WRONG}",
     "lazy_in_torchs_name": "compute later",
     "lazy_output": "compute later",
     "learned_places": f"not seen|{WRONG}",
@@ -81,7 +82,7 @@ UNSEEN = {name for name, seen in SEEN.items() if "not seen" in seen}
 #: one of these.
 FUNCTIONS, NUMBERS = "functions and settings", "unseen numbers"
 ALONE = {
-    "clock_in_c": [NUMBERS],
+    "clock_in_c": [FUNCTIONS, NUMBERS],
     "memo_after_third_sight": [NUMBERS],
     "patched_code": [FUNCTIONS, NUMBERS],
     "patched_judge": [FUNCTIONS],

@@ -1,5 +1,6 @@
 """What a page must leave as it was; each check has a change that it must see."""
 
+import ctypes
 import gc
 import json
 import math
@@ -53,6 +54,19 @@ def test_a_function_that_stays_with_other_code_or_defaults_is_named(monkeypatch)
         "_bytes has been replaced",
         "proven has been replaced",
     }
+
+
+@pytest.mark.parametrize("function", [time.process_time_ns, np.ndarray.argsort])
+def test_a_function_of_c_that_runs_other_code_is_named(function, monkeypatch):
+    monkeypatch.setattr(integrity, "CLOCKS", ("ndarray",))
+    integrity.remember()
+    place = id(function) + object.__basicsize__ + integrity._DEFINED[type(function)]
+    words = ctypes.POINTER(ctypes.c_size_t).from_address(place)
+    before, words[1] = words[1], words[1] + 16  # nobody calls it meanwhile
+    found = integrity.changes()
+    words[1] = before
+    assert f"{function.__name__} has been replaced" in "".join(found)
+    assert integrity.changes() == []
 
 
 def test_what_a_page_freezes_is_seen_and_what_was_imported_is_frozen():
