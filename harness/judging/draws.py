@@ -149,8 +149,7 @@ class Draws:
         for node in self.order:
             if operation(node) == "multiply" and contested.is_choice(node.inputs[1]):
                 wide = self.errors.errors[node] * np.finfo(node.dtype).eps
-                chosen = node.inputs[1].value != 0
-                nothing = chosen & (np.abs(node.value) <= wide)
+                nothing = (node.value != 0) & (np.abs(node.value) <= wide)
                 if nothing.any():
                     found[node] = nothing
         return found

@@ -197,18 +197,18 @@ def test_a_trial_is_traced_once(traced):
 
 def test_a_count_is_that_of_what_runs_and_ends_beyond_what_was_asked():
     x = torch.randn(1000, 4)
-    whole = cost_of(lambda x: (looped(x),), [x], 1e9)
+    whole = cost_of(lambda x: (looped(x),), [x], [True], 1e9)
     assert whole.operations >= 2000
     assert whole.elements >= 8000
     assert whole.whole
-    part = cost_of(lambda x: (looped(x),), [x], 1e5)
+    part = cost_of(lambda x: (looped(x),), [x], [True], 1e5)
     assert not part.whole
     assert 1e5 < part.work < 1.1e5
 
 
 def test_a_factorisation_counts_its_steps():
     small, large = (
-        cost_of(lambda a: (torch.linalg.svdvals(a),), [torch.eye(n)], 1e12).work
+        cost_of(lambda a: (torch.linalg.svdvals(a),), [torch.eye(n)], [True], 1e12).work
         for n in (100, 200)
     )
     assert 7 < large / small < 9
