@@ -126,15 +126,13 @@ def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
 
 @functools.cache
 def _frame(kind: str) -> Frame:
-    """The figure of a kind of chart: times, ranked or history."""
+    """The figure of a kind of chart: times or history."""
     if kind == "times":
         label = "bytes moved, at least"
         frame = Frame(height=300, x_axis_type="log", x_axis_label=label)
         frame.plot.xaxis.ticker = models.LogTicker(desired_num_ticks=5)
         frame.plot.xaxis.formatter = models.NumeralTickFormatter(format="0 bd")
         frame.plot.yaxis.axis_label = "µs"
-    elif kind == "ranked":  # of one size only: a place for each backend
-        frame = Frame(height=300, x_range=models.Range1d(), y_axis_label="µs")
     else:
         frame = Frame(height=380, x_axis_label="commit, oldest first")
         page = models.OpenURL(url="../changes.html#c-@commit", same_tab=True)
@@ -164,15 +162,6 @@ def times(
                 points.append(Point(runner, r.bytes, y, r.case, detail, low, high))
     if not points:
         return None
-    ends = (min(p.x for p in points), max(p.x for p in points))
-    if ends[0] == ends[1]:
-        points = sorted(points, key=lambda p: p.y)
-        points = [p._replace(x=i) for i, p in enumerate(points)]
-        frame = _frame("ranked")
-        frame.plot.x_range.update(start=-0.5, end=len(points) - 0.5)
-        _label(frame, [p.runner for p in points])
-        frame.plot.y_range = _decades(points)
-        return frame.filled(points, looks, size=8)
     frame = _frame("times")
     frame.plot.y_range = _decades(points)
     return frame.filled(points, looks, joined=True)

@@ -22,9 +22,6 @@ from gradwatch.harness.project.paths import PROJECT, ROOT
 CODE = (*PROJECT.code, *PROJECT.instrument)
 
 
-#: A pre-release such as 1.0.0-alpha.beta is one of semver.org, and not of PEP 440.
-_SEMANTIC = re.compile(r"\d+\.\d+\.\d+(-[\w.-]+)?(\+[\w.-]+)?", re.ASCII)
-
 #: What git sets for its hooks: with these it would speak of another repository than the
 #: one that it is asked about (`git rev-parse --local-env-vars`, of settings none).
 _ELSEWHERE = {
@@ -243,10 +240,8 @@ def refuse_untrusted(root: Path = ROOT) -> None:
 
 
 def is_version(tag: str) -> bool:
-    """Whether a tag is a release: a version by PEP 440 or semver.org, also with a v."""
+    """Whether a tag is a release: a version by PEP 440, also with a v."""
     version = tag.removeprefix("v")
-    if version[:1].isdigit() and _SEMANTIC.fullmatch(version):
-        return True
     try:
         Version(version)
     except InvalidVersion:
