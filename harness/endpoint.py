@@ -26,7 +26,7 @@ import numpy as np
 from gradwatch.harness.project.traits import compiles, traits_of
 from gradwatch.harness.timing import handlers as clock
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import decoded, encoded, legible
+from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
 from gradwatch.harness.workers.formulas.fork import CHANGED, Ended, Fork
 from gradwatch.harness.workers.lifetime import adopt_orphans
@@ -225,12 +225,7 @@ def _sweep_once(framework: str) -> None:
 
 
 def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, Any]:
-    trace = traceback.format_exception(type(error), error, error.__traceback__)
-    return {
-        "kind": kind,
-        "message": message or in_short(error),
-        "trace": legible("".join(trace)),
-    }
+    return {"kind": kind, "message": message or in_short(error)}
 
 
 def _settle() -> None:

@@ -91,7 +91,6 @@ def test_colours_and_control_characters_do_not_come_through(monkeypatch):
     monkeypatch.setitem(endpoint.HANDLERS, "fail", fail)
     reply = answer({"request": "fail"})
     assert reply["message"] == "RuntimeError: Error: no kernel"
-    assert reply["trace"].endswith("RuntimeError: Error: no kernel\n")
 
 
 @pytest.mark.parametrize("text", ["a\nb", "", "x"])
@@ -103,7 +102,6 @@ def test_an_error_is_told_in_one_line(monkeypatch, text):
     reply = answer({"request": "fail"})
     first = text.partition("\n")[0]
     assert reply["message"] == (f"RuntimeError: {first}" if first else "RuntimeError")
-    assert "in fail" in reply["trace"]
 
 
 @pytest.mark.parametrize("missing", ["msgspec", "psutil", "click", "scipy"])

@@ -85,7 +85,7 @@ class Outcome:
     kind          result, unsupported (declared), error (an exception), crash, timeout,
                   or missing (no such framework or device here)
     result        the arrays, if kind is "result" and the request was "evaluate"
-    message       one line, for every other kind; `trace` is the traceback or stderr
+    message       one line, for every other kind
     faults        what was written to that is the caller's, or saved by the graph, and
                   in words what has happened
     repeatable    False if a fresh run differs from the first in any bit but a NaN's
@@ -99,7 +99,6 @@ class Outcome:
     kind: str
     result: Result | None = None
     message: str = ""
-    trace: str = ""
     faults: Sequence[tuple[str, str]] = ()
     repeatable: bool = True
     others: Sequence[tuple[str, Mapping[str, Array | None]]] = ()
@@ -109,7 +108,7 @@ class Outcome:
     @classmethod
     def of(cls, task: Task, reply: Mapping[str, Any], version: str) -> Outcome:
         """Decode a worker's answer to a task."""
-        given = {n: v for n, v in reply.items() if n in ("kind", "message", "trace")}
+        given = {n: v for n, v in reply.items() if n in ("kind", "message")}
         if task.request != "evaluate" or reply["kind"] != "result":
             return cls(task, **given, version=version, reply=reply)
         result = Result(

@@ -19,7 +19,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, Queue
-from typing import Any
 
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.messages import Outcome, Task
@@ -246,8 +245,8 @@ class Fleet:
                         self._tasks[name].appendleft(task)
                 if not changed:  # only this task is lost
                     kind = "timeout" if isinstance(reason, Late) else "crash"
-                    said: dict[str, Any] = {"message": str(reason), "version": version}
-                    self._outcomes.put(Outcome(task, kind, trace=worker.tail(), **said))
+                    said = Outcome(task, kind, message=str(reason), version=version)
+                    self._outcomes.put(said)
                 self._drop(worker)
                 return
             answers += 1

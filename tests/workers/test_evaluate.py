@@ -29,7 +29,7 @@ def evaluated(path, backend="numpy_manual", **fields):
 @pytest.mark.parametrize("backend", [*BACKENDS, "numpy_graph", "torch_formula"])
 def test_a_clean_page_is_found_clean(tmp_path, backend):
     outcome = evaluated(page(tmp_path), backend)
-    assert outcome.kind == "result", outcome.trace
+    assert outcome.kind == "result"
     assert outcome.result.gradients["dx"].tolist() == DX.tolist()
     assert outcome.result.dtypes == {"y": "float64", "dx": "float64"}
     assert not outcome.faults
@@ -55,7 +55,7 @@ def test_numpy_has_no_bfloat16_and_says_so(tmp_path, backend):
 )
 def test_what_was_written_to_is_named(tmp_path, backend, planted, mutated):
     outcome = evaluated(page(tmp_path, **planted), backend)
-    assert tuple(name for name, _ in outcome.faults) == mutated, outcome.trace
+    assert tuple(name for name, _ in outcome.faults) == mutated
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -160,7 +160,6 @@ def test_what_is_raised_is_told_in_one_line(tmp_path, planted, kind, message):
     assert outcome.kind == kind
     assert outcome.message.startswith(message)
     assert "\n" not in outcome.message
-    assert "square.py" in outcome.trace or kind == "unsupported" or "return" in planted
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))

@@ -120,7 +120,7 @@ def test_a_planted_end_costs_one_verdict(tmp_path, fleet, statement, kind, messa
     outcomes = {o.task.trial.case: o for o in fleet.run(tasks, timeout=PATIENCE)}
     bad = outcomes.pop("bad")
     assert (bad.kind, bad.result) == (kind, None)
-    assert bad.message.startswith(message), bad.trace
+    assert bad.message.startswith(message)
     assert len(outcomes) == len(tasks) - 1
     assert {o.kind for o in outcomes.values()} == {"result"}
     assert all(
@@ -158,7 +158,6 @@ def test_a_crash_says_where(tmp_path, fleet):
     (outcome,) = fleet.run(tasks, timeout=PATIENCE)
     line = (tmp_path / "square.py").read_text().splitlines().index("        os.abort()")
     assert outcome.message == f"killed by SIGABRT in backward (square.py:{line + 1})"
-    assert "Fatal Python error: Aborted" in outcome.trace
 
 
 NOISE = """
