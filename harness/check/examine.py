@@ -190,7 +190,7 @@ class Bench:
         # Where a sample is all, nothing more is known.
         known = self.asked.known if self.asked else None
         row = self.trial.row(judgement, how, known)
-        if row.shown != "vacuous" or not (row.own and known and known.build):
+        if row.shown != "vacuous" or not (row.own and known):
             return row
         if sum(node.size for node in known.order("first")) > FULL:
             return row  # every value would be held three times

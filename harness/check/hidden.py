@@ -8,11 +8,11 @@ import numpy as np
 
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.diagnosis.words import Words
-from gradwatch.harness.judging.draws import Draw, Draws, halves
+from gradwatch.harness.judging.draws import Draws, halves
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.judging.rounding.thresholds import SAYS_NOTHING, SMALL, UNIT
+from gradwatch.harness.judging.rounding.thresholds import SAYS_NOTHING, SMALL
 from gradwatch.harness.judging.verdict import is_zero, zeros_pass
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -32,7 +32,6 @@ class Growth:
 
     def __init__(self, right: Reference) -> None:
         make, self.nodes = right.build, dict[str, Node]()
-        assert make is not None
 
         def build() -> dict[str, Node]:
             self.nodes = dict(make())
@@ -42,11 +41,10 @@ class Growth:
         self.words = Words(sweep)
         order = graph.topological_order([*sweep.order, *self.nodes.values()])
         graph.forward(order)
-        draws = Draws(running_errors(order, narrowest, right.limit), order)
-        once = Draw(1 / (UNIT * right.limit))
+        draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
         self.least = narrowest.roundoff
         with np.errstate(all="ignore"):
-            pairs = draws.pair(np.random.default_rng(0), {*order}, once)
+            pairs = draws.pair(np.random.default_rng(0), {*order})
             self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
 
     def _share(self, node: Node, moved: tuple[Any, Any] | None) -> float:

@@ -21,32 +21,19 @@ from gradwatch.harness.judging.whole import Whole
 Array = NDArray[Any]
 
 
-def judge_indices(truth: Truth, got: Array) -> Judgement:
+def judge_indices(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
     """Any index of a maximum is right, by whatever convention it was chosen."""
     assert truth.admissible is not None
     axis, right = truth.admissible
     indices = np.expand_dims(got, axis)
     inside = (indices >= 0) & (indices < right.shape[axis]) & (indices == indices // 1)
     places = np.where(inside, indices, 0).astype(np.intp)
-    good = inside & np.take_along_axis(right, places, axis)
-    bad = ~good.squeeze(axis) & np.isfinite(truth.radius)
-    if not bad.any():
-        known = np.count_nonzero(np.isfinite(truth.radius))
-        share = 1 - known / bad.size if bad.size else 1.0
-        verdict = "vacuous" if share >= MOST else "agree"
-        if verdict == "agree" and not np.array_equal(got, truth.value):
-            verdict = "convention"
-        message = f"{truth.tensor}: indices of maxima"
-        return Judgement(truth.tensor, verdict, 0.0, vacuous=share, message=message)
-    worst = tuple(int(i) for i in np.argwhere(bad)[0])
-    here, there = float(got[worst]), float(truth.value[worst])
-    message = (
-        f"{truth.tensor}{list(worst)}: index {here:g} is of no maximum, {there:g} is"
-    )
-    return Judgement(
-        truth.tensor, "disagree", np.inf, 0.0, 0.0, worst, here, there, 0.0,
-        message=message,
-    )  # fmt: skip
+    good = (inside & np.take_along_axis(right, places, axis)).squeeze(axis)
+    chosen = replace(truth, value=np.where(good, got, truth.value))
+    judgement = judge_numbers(chosen, got, limit, dtype)
+    if judgement.verdict == "agree" and not np.array_equal(got, truth.value):
+        judgement = replace(judgement, verdict="convention")
+    return judgement
 
 
 def judge_numbers(

@@ -3,16 +3,18 @@
 They come in pairs, with all perturbations and with all of them negated. A perturbation
 is as large as the judge allows: `limit` times one rounding, times a random number of up
 to one unit in the last place, which is two roundoffs: that is what libraries promise of
-exp or log (SLEEF's u10, the tables of the CUDA programming guide). Choices stay those
-of the reference, but where they are contested (harness/judging/excuses/contested.py).
+exp or log (SLEEF's u10, the tables of the CUDA programming guide). Or it is of honest
+size: one rounding. Choices stay those of the reference, but where they are contested
+(harness/judging/excuses/contested.py).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,26 +44,9 @@ _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
 NEAR = SMALL**2
 
 
-@dataclass(frozen=True)
-class Draw:
-    """How large the perturbations of one evaluation are, and which are the same.
-
-    Attributes:
-        scale: What roundings are multiplied by: 1 is as large as the judge allows.
-        turns: What the moves of contested weights are multiplied by.
-        together: Move all contested weights of a tensor to the same side, and all that
-            it is known to lose.
-        alike: Values with the same digits are rounded alike, as in any arithmetic.
-    """
-
-    scale: float = 1.0
-    turns: float = 1.0
-    together: bool = False
-    alike: bool = False
-
-
-#: As large as the judge allows.
-FULL = Draw()
+#: Of what is known to be lost, which accuses nobody, the share that is drawn: twice the
+#: loss of a sum may be the sum itself, and what is divided by it has no picture there.
+DRAWN = SMALL
 
 
 def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
@@ -79,12 +64,13 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
-    With errors `beside` these, of what they are more alone; with `again`, products of
-    matrices are computed again for each use, and what is zero goes to no choice.
+    With errors `beside` these, of what they are more alone; `once` with one rounding at
+    each step; with `again`, products of matrices are computed again for each use, and
+    what is zero goes to no choice.
 
     Attributes:
         own: What each node's own rounding adds, in E.
-        open: Contested elements of each choice.
+        open: Contested elements of each choice; none before `pairs`.
         shares: What the moves of their weights are multiplied by, by default 1.
         hot: Whether some node comes near the largest number: there what is carried
             along may overflow.
@@ -96,15 +82,20 @@ class Draws:
         order: Sequence[Node],
         *,
         beside: Errors | None = None,
+        once: bool = False,
         again: bool = False,
     ) -> None:
         self.errors, self.order, self.seen = errors, order, beside is not None
+        self.once, self.scale = once, DRAWN if self.seen else 1.0
+        if once:
+            self.scale = 1 / (UNIT * errors.limit)
         self.own = local_errors(errors, order)
         known = local_errors(beside, order) if beside is not None else {}
         self.open: Mapping[Node, Mask] = {}
         self.shares: Mapping[Node, Array] = {}
+        unit = 2 * UNIT * errors.reach * self.scale
         self._widths = {
-            node: (2 * UNIT * errors.reach) * (own - less if less is not None else own)
+            node: unit * (own - less if less is not None else own)
             for node, own in self.own.items()
             for less in [known.get(node)]
             if own is not None and node.value.dtype.kind == "f"
@@ -174,37 +165,89 @@ class Draws:
             return False
         return not largest(size) < top or (own is not None and not largest(own) < top)
 
+    def _contest(self, least: float) -> None:
+        """Find which choices rounding may turn: from here on their weights move.
+
+        Three pairs of draws of what choices depend on show how far the judge allows
+        each gap to move. Of roundings of honest size a weight moves by the root of its
+        largest chance to be turned, and by the `least` share.
+        """
+        choices = [node for node in self.order if node in self._choices]
+        if not choices:
+            return
+        draws = Draws(self.errors, contested.behind(choices), once=self.once)
+        sources = {source for node in choices for source in node.inputs}
+        count = 2 * contested.PILOTS
+        moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
+        for i in range(contested.PILOTS):
+            values = draws.pair(np.random.default_rng(i), sources)
+            for node in choices:
+                own = contested.gap(node, *(s.value for s in node.inputs))
+                for side in zip(*(values[s] for s in node.inputs), strict=True):
+                    change = (contested.gap(node, *side) - own).astype(np.float64)
+                    moved[node] = np.hypot(moved[node], change / count**0.5)
+        self.open = {
+            n: contested.contested(n, m / draws.scale) for n, m in moved.items()
+        }
+        if self.once:
+            chances = ((n, contested.chances(n, m)) for n, m in moved.items())
+            self.shares = {n: np.maximum(share, least) for n, share in chances}
+
+    def pairs(
+        self, count: int, keep: Collection[Node], least: float = 0.0
+    ) -> Iterator[dict[Node, Pair]]:
+        """So many pairs of evaluations; choices are contested.
+
+        In one of four all contested weights move to the same side; of honest size every
+        other one rounds values with the same digits alike.
+        """
+        self._contest(least)
+        for i in range(count):
+            together, alike = i % contested.ALIKE == 0, self.once and i % 2 == 1
+            rng = np.random.default_rng(i)
+            yield self.pair(rng, keep, together=together, alike=alike)
+
     @np.errstate(all="ignore")
     def pair(
         self,
         rng: Generator,
         keep: Collection[Node],
-        draw: Draw = FULL,
+        share: float = 1.0,
+        *,
+        together: bool = False,
+        alike: bool = False,
     ) -> dict[Node, Pair]:
         """Values of the nodes to keep, with all perturbations and all negated.
 
         Args:
             rng: Where the perturbations come from.
             keep: Nodes of the graph.
-            draw: How large they are.
+            share: What all of them are multiplied by.
+            together: Move all contested weights of a tensor to the same side, and all
+                that it is known to lose.
+            alike: Values with the same digits are rounded alike, as in any arithmetic.
         """
         values: dict[Node, Pair] = {}
         turned: dict[tuple[Node, ...], Array] = {}
         again = self._again.difference(keep)
         for node in self.order:
             if node in self._choices:
-                values[node] = self._weights(node, rng, draw, turned)
+                values[node] = self._weights(node, rng, share, together, turned)
             else:
                 given = [values[s] for s in node.inputs]
                 for i, source in enumerate(node.inputs if again else ()):
                     if source in again:
-                        given[i] = self._moved(source, given[i], rng, draw)
+                        noise = functools.partial(
+                            self._noise, source, rng, together, alike
+                        )
+                        given[i] = self._moved(source, given[i], share, noise)
                 values[node] = self._computed(node, given)
             if self.hot:
                 plus, minus = values[node]
                 values[node] = self._overflown(plus), self._overflown(minus)
             if node not in self._choices and node not in again:
-                values[node] = self._moved(node, values[node], rng, draw)
+                noise = functools.partial(self._noise, node, rng, together, alike)
+                values[node] = self._moved(node, values[node], share, noise)
             if node in self._nothing:
                 still = self._nothing[node], node.value
                 plus, minus = values[node]
@@ -223,13 +266,15 @@ class Draws:
         plus, minus = zip(*given, strict=True)
         return computed(node, *plus), computed(node, *minus)
 
-    def _moved(self, node: Node, pair: Pair, rng: Generator, draw: Draw) -> Pair:
+    def _moved(
+        self, node: Node, pair: Pair, share: float, noise: Callable[[], Array]
+    ) -> Pair:
         """A node's values, off by its own rounding."""
         width = self._widths.get(node)
         if width is None:
             return pair
         plus, minus = pair
-        moved = np.asarray(width * self._noise(node, rng, draw))
+        moved = np.asarray((share * width) * noise())
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
@@ -237,9 +282,9 @@ class Draws:
             (self._within(upper), self._within(lower)) if self.hot else (upper, lower)
         )
 
-    def _noise(self, node: Node, rng: Generator, draw: Draw) -> Array:
-        """Random numbers from -scale / 2 to scale / 2, or the outer half of these."""
-        if draw.alike:
+    def _noise(self, node: Node, rng: Generator, together: bool, alike: bool) -> Array:
+        """Random numbers from -1/2 to 1/2, or the outer half of these."""
+        if alike:
             noise = self._by_digits(node.value, rng)
         else:
             noise = rng.random(node.shape, dtype=np.float32)
@@ -247,10 +292,8 @@ class Draws:
         if self.seen:  # what is known to be lost is no matter of luck
             noise += np.copysign(np.float32(0.5), noise)
             noise /= 2
-            if draw.together:  # nor of one sign here and another there: partial sums
+            if together:  # nor of one sign here and another there: partial sums
                 noise = np.copysign(noise, noise.sum())
-        if draw.scale != 1:
-            noise *= draw.scale
         return noise
 
     def _by_digits(self, value: Array, rng: Generator) -> Array:
@@ -270,7 +313,8 @@ class Draws:
         self,
         node: Node,
         rng: Generator,
-        draw: Draw,
+        share: float,
+        together: bool,
         turned: dict[tuple[Node, ...], Array],
     ) -> Pair:
         """Those of the reference, but where a choice is contested.
@@ -282,8 +326,9 @@ class Draws:
             return node.value, node.value
         change = turned.get(node.inputs[::-1])
         if change is None:
-            moved = contested.turned(node, mask, rng, together=draw.together)
-            change = draw.turns * moved * self.shares.get(node, 1.0)
+            moved = contested.turned(node, mask, rng, together=together)
+            turns = 1 / contested.TURNS if self.once else self.scale
+            change = share * turns * moved * self.shares.get(node, 1.0)
             turned[node.inputs] = -change
         return node.value + change, node.value - change
 

@@ -17,7 +17,6 @@ from gradwatch.harness.judging.reference import (
     Build,
     Reference,
     nodes_of,
-    reference_of_graph,
     require_subnormals,
     results_of,
     wider,
@@ -92,7 +91,7 @@ class Question:
     def right(self) -> Reference:
         """The right tensors, with all radii."""
         wide, outputs = wider(PRECISIONS[self.dtype]), self.outputs
-        return reference_of_graph(
+        return Reference(
             lambda: self.build(wide),
             self.dtype,
             self.compute,
@@ -154,7 +153,7 @@ class Question:
             with deep_calls():
                 return {n: parts.part(nodes[n], box) for n, box in boxes.items()}
 
-        return reference_of_graph(build, self.dtype, self.compute)
+        return Reference(build, self.dtype, self.compute)
 
     def _in_part(
         self, got: Mapping[str, Array], looked: Looked

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,13 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.excuses.imprecision import (
-    in_full,
-    losses,
-    recovered,
-    reordered,
-    with_recovered,
-)
+from gradwatch.harness.judging.excuses.imprecision import careless as losing
+from gradwatch.harness.judging.excuses.imprecision import recovered
 from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
 from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
@@ -55,7 +50,8 @@ from gradwatch.impls.contract import Problem
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-
+#: Builds the nodes of tensors by name.
+Nodes = Callable[[], Mapping[str, graph.Node]]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -111,42 +107,71 @@ class Reference:
     """All tensors of the right answer, once for each way of breaking ties.
 
     `truths[convention]` holds gradients, outputs and new state by name, with the radii
-    of the bound. There is one convention, "first", unless the gradient is a set. A
-    ratio of error to radius up to `limit` is rounding.
+    of the bound. There is one convention, "first", unless the gradient is a set.
+
+    Args:
+        build: Returns the nodes to be judged by tensor name: gradients (from
+            `graph.gradient`), outputs, state. Their leaves must hold arrays of the type
+            `wider(PRECISIONS[dtype])`, rounded to `dtype` first (`rounded` does both).
+            It is called once, and where the graph makes a choice that a tie could turn
+            around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
+            to build forward and gradient again each time.
+        dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
+        compute: The precision of intermediate values; by default what frameworks do
+            (see `precisions.arithmetics`).
+        outputs: Builds the function's outputs, where `build` builds second
+            derivatives. At a kink these are not defined: where a comparison is exactly
+            met, and the outputs are the same from both sides, the derivatives may be
+            those of the other side.
+        problem: Whose graph it is, if its inputs may be flushed.
+
+    Raises:
+        ValueError: no such `compute` for this dtype.
 
     Attributes:
-        dtype: Precision of the tensors to be judged.
+        graphs: By convention the nodes of the tensors, evaluated.
         arithmetics: In which they may have been computed, widest first.
         longest: The number of terms of the longest reduction.
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.
         judged: What was said of tensors, by their bits; see `verdict`.
         choices: What the graph chooses among, by a convention where there is a tie.
-        build: Builds the nodes once more, as a diagnosis needs them.
-        flushed: The reference of the same problem where subnormal inputs are zeros.
     """
 
     def __init__(
         self,
-        graphs: Mapping[str, Mapping[str, graph.Node]],
-        orders: Mapping[str, Sequence[graph.Node]],
+        build: Nodes,
         dtype: str,
         compute: str | None = None,
-        choices: Sequence[graph.Choice] = (),
-        build: Callable[[], Mapping[str, graph.Node]] | None = None,
+        outputs: Nodes | None = None,
         problem: Problem | None = None,
     ) -> None:
-        self.graphs, self.choices, self.build = graphs, choices, build
-        self._problem = problem
-        self._orders = orders
-        self.dtype = dtype
+        self.build, self.dtype, self._problem = build, dtype, problem
         self.arithmetics = arithmetics(dtype, compute)
         wide = wider(PRECISIONS[dtype])
         self.wide, self._eps = name_of(wide), float(np.finfo(wide).eps)
-        self.longest = longest_reduction(self._orders["first"])
-        self.limit = limit_for(self.longest)
         self._kept: dict[Any, Any] = {}
         self.judged: dict[Any, Any] = {}
+        with graph.ties("first") as self.choices:
+            self.graphs: dict[str, Mapping[str, graph.Node]]
+            self.graphs = {"first": _evaluated(build)}
+        self.longest = longest_reduction(self.order("first"))
+        self.limit = limit_for(self.longest)
+        for name, way in self._other_ways(outputs):
+            with way:
+                nodes = _evaluated(build)
+            if _differ(self.graphs["first"], nodes):
+                self.graphs[name] = nodes
+
+    def _other_ways(
+        self, outputs: Nodes | None
+    ) -> Iterator[tuple[str, contextlib.AbstractContextManager[Any]]]:
+        """The other conventions that the graph may be built by."""
+        indexed = any(choice.indexed for choice in self.choices)
+        for name in (*graph.TIES[1:], *[graph.SHARED] * indexed) * bool(self.choices):
+            yield name, graph.ties(name)
+        if outputs and _touches(self.order("first")) and _continuous(outputs):
+            yield OTHER_SIDE, graph.other_side()
 
     @property
     def truths(self) -> Mapping[str, Mapping[str, Truth]]:
@@ -183,9 +208,10 @@ class Reference:
         zeros = np.copysign(np.zeros_like(array), array)
         return np.where(small, zeros, array) if small.any() else array
 
+    @_kept
     def order(self, convention: str) -> Sequence[graph.Node]:
         """The nodes of the graph under a convention, each after its inputs."""
-        return self._orders[convention]
+        return graph.topological_order(self.graphs[convention].values())
 
     def depends_on_ties(self, tensor: str) -> bool:
         """Whether this tensor is another one where ties are broken differently."""
@@ -194,23 +220,19 @@ class Reference:
 
     def overflows(self, convention: str, tensor: str) -> Risk:
         """Elements that are infinite, or nan, in some honest order of operations."""
-        node, order = self.graphs[convention][tensor], self._orders[convention]
+        node, order = self.graphs[convention][tensor], self.order(convention)
         errors = self._errors(convention, self.arithmetics[-1])
         none = np.zeros(node.shape, bool)
-        return risks(
-            order, errors, self._peaks(convention, self.arithmetics[-1].step)
-        ).get(node, Risk(none, none))
+        return risks(order, errors, self._peaks(convention)).get(node, Risk(none, none))
 
     def underflows(self, convention: str, tensor: str) -> Mask:
         """Elements of which a partial product underflows in some order of factors."""
-        return self._peaks(convention, self.arithmetics[-1].step).underflow(
-            self.graphs[convention][tensor]
-        )
+        return self._peaks(convention).underflow(self.graphs[convention][tensor])
 
     def cancels(self, convention: str, tensor: str) -> Mask:
         """Elements that are sums of terms of both signs: they may change their own."""
         node = self.graphs[convention][tensor]
-        sizes = magnitudes(self._orders[convention])
+        sizes = magnitudes(self.order(convention))
         return cancels(node.value, sizes[node])
 
     def rounded_once(
@@ -224,11 +246,11 @@ class Reference:
 
     def leaves_range(self, convention: str) -> bool:
         """Whether a value overflows, or would in another order of its factors."""
-        found = self._peaks(convention, self.arithmetics[-1].step)
+        found = self._peaks(convention)
         return any(
             found.overflow(node).any()
             or not (np.abs(node.value) < found.step.beyond).all()
-            for node in self._orders[convention]
+            for node in self.order(convention)
             if node.value.dtype.kind == "f"
         )
 
@@ -248,7 +270,7 @@ class Reference:
         """
         arithmetic = arithmetic or self.arithmetics[-1]
         errors = self._errors(convention, arithmetic, careless)
-        known = {} if careless else risks(self._orders[convention], errors)
+        known = {} if careless else risks(self.order(convention), errors)
         return {
             name: self._truth(name, node, errors, known.get(node), careless)
             for name, node in self.graphs[convention].items()
@@ -268,7 +290,7 @@ class Reference:
         Of a `careless` algorithm of what it loses alone.
         """
         arithmetic = arithmetic or self.arithmetics[-1]
-        nodes, order = self.graphs[convention], self._orders[convention]
+        nodes, order = self.graphs[convention], self.order(convention)
         errors = self._errors(convention, arithmetic, careless)
         beside = self._errors(convention, arithmetic) if careless else None
         drawn = spread(nodes, order, errors, beside=beside, again=again)
@@ -284,8 +306,8 @@ class Reference:
     ) -> Mapping[str, Whole]:
         """What roundings do to tensors as a whole; see `whole`."""
         errors = self._errors(convention, arithmetic, careless, full=bool(careless))
-        order, nodes = self._orders[convention], self.graphs[convention]
-        found = self._peaks(convention, arithmetic.step)
+        order, nodes = self.order(convention), self.graphs[convention]
+        found = self._peaks(convention, arithmetic)
         return whole(nodes, order, errors, found, again=bool(careless))
 
     @_kept
@@ -298,22 +320,21 @@ class Reference:
         full: bool = False,
     ) -> Errors:
         """Running errors; with losses in `full` where draws are of honest size."""
-        order, table = self._orders[convention], None
+        order, table = self.order(convention), None
         if careless:
-            found = self._peaks(convention, arithmetic.step)
-            table = losses(PRECISIONS[careless])
+            found = self._peaks(convention, arithmetic)
             graphs = self.graphs[convention].items()
             # An output by another name is one excuse less.
             outputs = [node for name, node in graphs if name.startswith("y")]
-            table = with_recovered(table, recovered(order, outputs))
-            table = reordered(table, found)
-            table = in_full(table) if full else table
+            lost = recovered(order, outputs)
+            table = losing(PRECISIONS[careless], lost, found, full=full)
         return running_errors(order, arithmetic, self.limit, table)
 
     @_kept
-    def _peaks(self, convention: str, step: Precision) -> Peaks:
-        """The largest and smallest partial products; see `regrouping.peaks`."""
-        return peaks(self._orders[convention], step)
+    def _peaks(self, convention: str, arithmetic: Arithmetic | None = None) -> Peaks:
+        """Partial products, by default in the narrowest arithmetic."""
+        arithmetic = arithmetic or self.arithmetics[-1]
+        return peaks(self.order(convention), arithmetic.step)
 
     def _stored(
         self, node: graph.Node, radius: Any, arithmetic: Arithmetic
@@ -359,7 +380,7 @@ class Reference:
     @functools.cached_property
     def _underflow(self) -> float:
         stored = PRECISIONS[self.dtype]
-        return underflow_of(self._orders["first"], self.longest, stored)
+        return underflow_of(self.order("first"), self.longest, stored)
 
 
 def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Truth:
@@ -432,7 +453,7 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
     require_subnormals()
     wide = wider(PRECISIONS[problem.dtype])
     second = getattr(problem, "order", "vjp") in SECOND
-    return reference_of_graph(
+    return Reference(
         lambda: nodes_of(problem, wide),
         problem.dtype,
         compute,
@@ -442,108 +463,12 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
 
 
 def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
-    """The tensors of a problem, of its order, for leaves of a type."""
-    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
-    return _nodes(widened(problem, wide), order)
-
-
-def results_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
-    """Outputs and new state of a problem, for leaves of a type."""
-    return _results(widened(problem, wide))[1]
-
-
-def widened(problem: Problem, wide: np.dtype[Any]) -> Problem:
-    """The problem with its arrays in a wide type, rounded to its own precision."""
-    precision = PRECISIONS[problem.dtype]
-    along: dict[str, Any] = {}
-    if getattr(problem, "order", "vjp") in SECOND:
-        tangents = problem.tangents.items()
-        along = {"tangents": {n: rounded(a, precision, wide) for n, a in tangents}}
-    return replace(
-        problem,
-        inputs={n: rounded(a, precision, wide) for n, a in problem.inputs.items()},
-        cotangents=[
-            None if a is None else rounded(a, precision, wide)
-            for a in problem.cotangents
-        ],
-        **along,
-    )
-
-
-def reference_of_graph(
-    build: Callable[[], Mapping[str, graph.Node]],
-    dtype: str,
-    compute: str | None = None,
-    outputs: Callable[[], Mapping[str, graph.Node]] | None = None,
-    problem: Problem | None = None,
-) -> Reference:
-    """The reference of a graph that is built already, whoever built it.
-
-    Args:
-        build: Returns the nodes to be judged by tensor name: gradients (from
-            `graph.gradient`), outputs, state. Their leaves must hold arrays of the type
-            `wider(PRECISIONS[dtype])`, rounded to `dtype` first (`rounded` does both).
-            It is called once, and where the graph makes a choice that a tie could turn
-            around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
-            to build forward and gradient again each time.
-        dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
-        compute: The precision of intermediate values; by default what frameworks do
-            (see `precisions.arithmetics`).
-        outputs: Builds the function's outputs, where `build` builds second
-            derivatives. At a kink these are not defined: where a comparison is exactly
-            met, and the outputs are the same from both sides, the derivatives may be
-            those of the other side.
-        problem: Whose graph it is, if its inputs may be flushed.
-
-    Returns:
-        What `harness.judging.verdict.judge_tensors(right, got, dtypes, dtype=...)`
-        takes: `got` maps the same names to arrays, `dtypes` to the names of the dtypes
-        that these tensors have where they come from.
-
-    Raises:
-        ValueError: no such `compute` for this dtype.
-    """
-    arithmetics(dtype, compute)
-    with graph.ties("first") as choices:
-        graphs = {"first": _evaluated(build)}
-    orders = {"first": graph.topological_order(graphs["first"].values())}
-    ways: dict[str, contextlib.AbstractContextManager[Any]] = {}
-    if choices:
-        indexed = any(choice.indexed for choice in choices)
-        conventions = graph.TIES[1:] + (graph.SHARED,) * indexed
-        ways |= {convention: graph.ties(convention) for convention in conventions}
-    if outputs and _touches(orders["first"]) and _continuous(outputs):
-        ways[OTHER_SIDE] = graph.other_side()
-    for name, way in ways.items():
-        with way:
-            nodes = _evaluated(build)
-        if _differ(graphs["first"], nodes):
-            graphs[name] = nodes
-            orders[name] = graph.topological_order(nodes.values())
-    return Reference(graphs, orders, dtype, compute, choices, build, problem)
-
-
-def _evaluated(
-    build: Callable[[], Mapping[str, graph.Node]],
-) -> Mapping[str, graph.Node]:
-    nodes = build()
-    graph.forward(nodes.values())
-    return nodes
-
-
-def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
-    """In the wide type, what the precision holds of an array; integers stay."""
-    if array.dtype.kind in "biu":
-        return array
-    held = array.astype(wide, copy=False)
-    return held if name_of(array.dtype) == precision.name else precision.round(held)
-
-
-def _nodes(problem: Problem, order: str) -> dict[str, graph.Node]:
-    """The graph of the whole problem: gradients by name, then outputs and state.
+    """The tensors of a problem for leaves of a type: gradients, outputs and state.
 
     Of a second order its derivatives alone.
     """
+    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
+    problem = _widened(problem, wide)
     op = problem.op
     leaves, results = _results(problem)
     cotangents = {
@@ -557,6 +482,11 @@ def _nodes(problem: Problem, order: str) -> dict[str, graph.Node]:
     return {**computed, **results} if order == "vjp" else computed
 
 
+def results_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
+    """Outputs and new state of a problem, for leaves of a type."""
+    return _results(_widened(problem, wide))[1]
+
+
 def _results(
     problem: Problem,
 ) -> tuple[dict[str, graph.Node], dict[str, graph.Node]]:
@@ -567,6 +497,36 @@ def _results(
     return leaves, results
 
 
+def _widened(problem: Problem, wide: np.dtype[Any]) -> Problem:
+    """The problem with its arrays in a wide type, rounded to its own precision."""
+    precision = PRECISIONS[problem.dtype]
+
+    def held(array: Any) -> Any:
+        return None if array is None else rounded(array, precision, wide)
+
+    named = {"inputs": problem.inputs, "tangents": getattr(problem, "tangents", {})}
+    arrays: dict[str, Any] = {
+        field: {name: held(a) for name, a in given.items()}
+        for field, given in named.items()
+        if given
+    }
+    return replace(problem, cotangents=[*map(held, problem.cotangents)], **arrays)
+
+
+def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
+    """In the wide type, what the precision holds of an array; integers stay."""
+    if array.dtype.kind in "biu":
+        return array
+    held = array.astype(wide, copy=False)
+    return held if name_of(array.dtype) == precision.name else precision.round(held)
+
+
+def _evaluated(build: Nodes) -> Mapping[str, graph.Node]:
+    nodes = build()
+    graph.forward(nodes.values())
+    return nodes
+
+
 def _touches(order: Sequence[graph.Node]) -> bool:
     """Whether a comparison of floating numbers is exactly met."""
     compared = (
@@ -575,7 +535,7 @@ def _touches(order: Sequence[graph.Node]) -> bool:
     return any(a.floating and (a.value == b.value).any() for a, b in compared)
 
 
-def _continuous(outputs: Callable[[], Mapping[str, graph.Node]]) -> bool:
+def _continuous(outputs: Nodes) -> bool:
     """Whether the outputs are the same from the other side.
 
     But for some roundings in the wide type: branches need not compute alike. A branch

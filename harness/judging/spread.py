@@ -29,8 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
-from gradwatch.harness.judging.excuses import contested
+from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.rounding.errors import Error, Errors, zeros
 from gradwatch.harness.judging.rounding.thresholds import SMALL
@@ -44,9 +43,6 @@ CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
 #: in the roundings of the wide type, where that is no wider than float64.
 AGAIN = SMALL
-#: Of what is known to be lost, which accuses nobody, the share that is drawn: twice the
-#: loss of a sum may be the sum itself, and what is divided by it has no picture there.
-DRAWN = SMALL
 
 
 def spread(
@@ -66,18 +62,12 @@ def spread(
     no draw of it is near zero. `again` rounds a product of matrices for each use.
     """
     draws = Draws(errors, order, beside=beside, again=again)
-    size = DRAWN if beside is not None else 1.0
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
-        moves = moved_gaps(errors, order)
-        draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
-        for i in range(PAIRS):
-            draw = Draw(size, size, together=i % contested.ALIKE == 0)
-            values = draws.pair(np.random.default_rng(i), moments, draw)
+        for values in draws.pairs(PAIRS, moments):
             for node, moment in moments.items():
                 moment.add(values[node])
-        draw = Draw(AGAIN * size, turns=AGAIN * size, together=True)
-        values = draws.pair(np.random.default_rng(0), moments, draw)
+        smaller = draws.pair(np.random.default_rng(0), moments, AGAIN, together=True)
         unknown = overflowing(draws)
         floor = errors.arithmetic.step.floor
         return {
@@ -86,36 +76,12 @@ def spread(
                 np.inf,
                 # Beside larger perturbations underflow is lost in the wide type.
                 np.maximum(
-                    moments[node].radius(values[node], size * errors.limit),
+                    moments[node].radius(smaller[node], draws.scale * errors.limit),
                     np.where(node.value != 0, floor, 0.0),
                 ),
             )
             for name, node in nodes.items()
         }
-
-
-def moved_gaps(
-    errors: Errors, order: Sequence[Node], scale: float = 1.0
-) -> dict[Node, Any]:
-    """How far the judge allows each choice's gap to move: rms of draws before it.
-
-    The draws are `scale` as large, and what they show is multiplied accordingly.
-    """
-    choices = [node for node in order if contested.is_choice(node)]
-    if not choices:
-        return {}
-    draws = Draws(errors, contested.behind(choices))
-    sources = {source for node in choices for source in node.inputs}
-    gaps = {n: contested.gap(n, *(s.value for s in n.inputs)) for n in choices}
-    moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
-    for i in range(contested.PILOTS):
-        values = draws.pair(np.random.default_rng(i), sources, Draw(scale))
-        for node in choices:
-            for side in zip(*(values[s] for s in node.inputs), strict=True):
-                change = contested.gap(node, *side) - gaps[node]
-                moved[node] = np.hypot(moved[node], change.astype(np.float64))
-    count = 2 * contested.PILOTS
-    return {n: m / (scale * count**0.5) for n, m in moved.items()}
 
 
 def overflowing(draws: Draws) -> dict[Node, Any]:

@@ -101,8 +101,8 @@ class Reading:
 
 def readings(
     right: Reference, got: Mapping[str, Array | None], flushes: bool = False
-) -> Iterator[tuple[Reading, ...]]:
-    """How a call may be read, strictest first; several answer for some rows each.
+) -> Iterator[Reading]:
+    """How a call may be read, strictest first.
 
     The tensors as a whole break ties in one way, or each row in its own (`ties`), or
     they are right for inputs whose subnormal numbers were taken for zero. In each of
@@ -111,16 +111,14 @@ def readings(
     leaves the range: `_judgement` tries these in turn.
     """
     for name in right.graphs:
-        yield (Reading(right, name, got, name),)
+        yield Reading(right, name, got, name)
     rows = ties.put_right(right, got, allowed) if right.set_valued else None
     if rows:
-        yield tuple(
-            Reading(right, n, {**got, **some}, "mixed") for n, some in rows.items()
-        )
+        yield Reading(right, "first", {**got, **rows}, "mixed")
     if flushes and right.flushed is not None:
         read = {n: None if a is None else right.flush(a) for n, a in got.items()}
         for name in right.flushed.graphs:
-            yield (Reading(right.flushed, name, read, FLUSHED),)
+            yield Reading(right.flushed, name, read, FLUSHED)
 
 
 def judge_tensors(
@@ -140,12 +138,11 @@ def judge_tensors(
     volume 1, section 10.2.3: FTZ and DAZ), may do so in some of the tensors alone.
     """
     found: Judged = ()
-    for parts in readings(right, got, flushes):
-        if parts[0].name not in right.graphs and all(j.passes for j in found):
+    for reading in readings(right, got, flushes):
+        if reading.name not in right.graphs and all(j.passes for j in found):
             break
-        each = zip(*(part.judged(dtypes, dtype) for part in parts), strict=True)
-        judged = tuple(max(of_one, key=lambda j: _badness([j])) for of_one in each)
-        if parts[0].name == FLUSHED:
+        judged = reading.judged(dtypes, dtype)
+        if reading.name == FLUSHED:
             pairs = zip(found, judged, strict=True)
             judged = tuple(b if b.passes and not a.passes else a for a, b in pairs)
         if not found or _badness(judged) < _badness(found):
@@ -173,9 +170,9 @@ class _Tensor:
     def judged(self, arithmetic: Arithmetic) -> Judgement:
         """The verdict, given how the tensor may have been computed."""
         truth = self.right.bounds(self.convention, arithmetic)[self.tensor]
-        if truth.admissible is not None:
-            return judge_indices(truth, self.got)
         limit = self.right.limit
+        if truth.admissible is not None:
+            return judge_indices(truth, self.got, limit, self.dtype)
         sharp = everywhere(self._sharp(truth, arithmetic))
         judgement = judge_numbers(truth, self.got, limit, self.dtype, says=sharp)
         if sharp or judgement.verdict == "disagree":

@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.draws import Draw, Draws, Pair, halves
-from gradwatch.harness.judging.excuses import contested
+from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.regrouping import Peaks, magnitudes
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
 from gradwatch.harness.judging.rounding.thresholds import (
@@ -41,7 +40,7 @@ from gradwatch.harness.judging.rounding.thresholds import (
     MOST,
     UNIT,
 )
-from gradwatch.harness.judging.spread import CURVED, moved_gaps, overflowing
+from gradwatch.harness.judging.spread import CURVED, overflowing
 from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
@@ -146,25 +145,14 @@ def whole(
         products: Largest and smallest partial products of each node.
         again: Products of matrices are rounded again for each use.
     """
-    draws, scale = Draws(errors, order, again=again), 1 / (UNIT * errors.limit)
+    draws = Draws(errors, order, once=True, again=again)
     with np.errstate(all="ignore"):
-        moves = moved_gaps(errors, order, scale)
-        draws.open = {n: contested.contested(n, m) for n, m in moves.items()}
-        shares = {n: contested.chances(n, scale * m) for n, m in moves.items()}
-        draws.shares = {n: np.maximum(s, TURNED) for n, s in shares.items()}
         kept = {
             node: _Moments(node, np.isfinite(node.value) & ~products.underflow(node))
             for node in nodes.values()
             if node.value.dtype.kind == "f"
         }
-        for i in range(PAIRS):
-            draw = Draw(
-                scale,
-                turns=1 / contested.TURNS,
-                together=i % contested.ALIKE == 0,
-                alike=i % 2 == 1,
-            )
-            values = draws.pair(np.random.default_rng(i), kept, draw)
+        for values in draws.pairs(PAIRS, kept, TURNED):
             for node, moments in kept.items():
                 moments.add(values[node])
         risky = overflowing(draws)

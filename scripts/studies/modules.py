@@ -26,7 +26,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.reference import Reference, wider
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.harness.tracing.traced import trace
 from tests.tracing.test_modules import DTYPES, MODULES, held, judged, trial
@@ -219,7 +219,7 @@ class Transformer:
                 zip((f"d{n}" for n in self.tensors), found.values(), strict=True)
             )
 
-        return reference_of_graph(build, self.dtype)
+        return Reference(build, self.dtype)
 
 
 def module_row(name: str) -> list[str]:

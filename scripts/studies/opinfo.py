@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from gradwatch.harness.check.frameworks.pytorch import array_of
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.reference import Reference, wider
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.verdicts import PASSING
@@ -148,7 +148,7 @@ class Trial:
             unreached.update(found.unreached)
             return {**found.nodes, **outputs}
 
-        return reference_of_graph(build, self.dtype), unreached
+        return Reference(build, self.dtype), unreached
 
     def stale(self) -> Any:
         """Gradients for other cotangents: a buffer that was not written anew."""

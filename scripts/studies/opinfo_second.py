@@ -25,7 +25,7 @@ import torch
 from gradwatch.harness.check.frameworks.runs import differentiated
 from gradwatch.harness.judging.orders import Function
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, reference_of_graph, wider
+from gradwatch.harness.judging.reference import Reference, wider
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.impls.backends._torchlike import refusals
@@ -90,7 +90,7 @@ class Trial(opinfo.Trial):
         def outputs() -> Mapping[str, Any]:
             return self.traced.graph(wide).outputs
 
-        return reference_of_graph(build, self.dtype, None, outputs)
+        return Reference(build, self.dtype, None, outputs)
 
     def judged(self, order: str) -> list[Any]:
         """Verdicts on what PyTorch computes."""

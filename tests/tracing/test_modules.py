@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 
 from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # likewise
-from gradwatch.harness.judging.reference import reference_of_graph, wider  # noqa: E402  # likewise
+from gradwatch.harness.judging.reference import Reference, wider  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
@@ -92,7 +92,7 @@ def trial(make, shape, dtype, seed=0):
 
     wanted = torch.autograd.grad(y, list(leaves.values()), dy)
     got = {f"d{n}": held(g) for n, g in zip(leaves, wanted, strict=True)}
-    return reference_of_graph(build, dtype), {"y": held(y), **got}
+    return Reference(build, dtype), {"y": held(y), **got}
 
 
 def judged(right, got, dtype):

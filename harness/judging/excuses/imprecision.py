@@ -8,8 +8,6 @@ A function that saturates may be computed as its distance from 1: it has two rou
 of 1. An input may be recovered from sums (`recovered`). No other algorithm that loses
 digits is excused.
 
-Attention in blocks computes a product twice, in two orders (harness/judging/draws.py).
-
 Factors multiplied in another order may underflow on the way: dy ln 2 2^x as
 (dy ln 2) 2^x, where dy is tiny and 2^x large. A subnormal partial product is off by at
 most half the spacing s of the subnormal numbers (Higham, section 2.1), and so the whole
@@ -63,6 +61,9 @@ TOGETHER = 1 << 20
 #: Products that lie between e and 1 + e in the gradient of log(1 + e).
 DEEP = 4
 _PRODUCTS = ("multiply", "divide", "negative")
+#: Products that may take for factors what was recovered, and those that may underflow.
+_RECOVERING: Mapping[str, Any] = {"matmul": np.matmul, "multiply": np.multiply}
+_SHRINKING = ("multiply", "divide", "square")
 _SUMS = ("add", "subtract")
 
 
@@ -73,7 +74,7 @@ def _sum(sums: Precision, at: At) -> Error:
     kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
     places = np.broadcast_to(np.arange(node.size).reshape(kept), source.shape)
     lost = _lost(sums, at, places.reshape(-1)).reshape(node.shape)
-    return np.asarray(ERROR["sum"](at) + _shift_lost(at) + _left_out(at) + lost)
+    return np.asarray(_shift_lost(at) + _left_out(at) + lost)
 
 
 def _shift_lost(at: At) -> Error:
@@ -140,20 +141,18 @@ def _accumulated(rows: Array, sums: Precision) -> Array:
 
 def _cumulative_sum(sums: Precision, at: At) -> Error:
     """Each partial sum has lost what those before it have."""
-    node, error = at.node, ERROR["cumulative_sum"](at)
-    axis = node.attributes["axis"]
-    rows = np.moveaxis(node.inputs[0].value, axis, 0)
+    axis = at.node.attributes["axis"]
+    rows = np.moveaxis(at.node.inputs[0].value, axis, 0)
+    excused = np.zeros(rows.shape)
     rows = rows[: int(1 / sums.roundoff)]  # beyond n u = 1 there is no excuse
     losses = np.maximum.accumulate(_losses(rows, sums), axis=0)
     total = np.cumsum(np.abs(rows), axis=0).astype(np.float64)
-    excused = np.moveaxis(error.copy(), axis, 0)
-    excused[: len(rows)] += SEEN * losses * total / at.u
+    excused[: len(rows)] = SEEN * losses * total / at.u
     return np.moveaxis(excused, 0, axis)
 
 
 def _scattered(sums: Precision, at: At) -> Error:
-    lost = _lost(sums, at, at.node.attributes["index"].reshape(-1))
-    return np.asarray(ERROR["scatter_add"](at) + lost.reshape(at.node.shape))
+    return _lost(sums, at, at.node.attributes["index"].reshape(-1)).reshape(at.v.shape)
 
 
 def _lost(sums: Precision, at: At, places: Array) -> Error:
@@ -192,7 +191,7 @@ def _table(values: Array, columns: Array) -> Array:
 
 def _matmul(sums: Precision, at: At) -> Error:
     """As a sum; products are added up one by one, some rows at a time."""
-    error, count = ERROR["matmul"](at), at.a.shape[-1]
+    count = at.a.shape[-1]
     many, lost = at.v.size * count, np.full((), sums.roundoff if count > 1 else 0.0)
     if many <= MOST and count > 1 and count * sums.roundoff <= 1:
         a, b = (source.value for source in at.node.inputs)
@@ -202,19 +201,28 @@ def _matmul(sums: Precision, at: At) -> Error:
         ]
         worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
         lost = np.maximum(lost, SEEN * worst)
-    return np.asarray(error + lost * (at.a @ at.b) / at.u)
+    return np.asarray(lost * (at.a @ at.b) / at.u)
 
 
 def _log1p(at: At) -> Error:
     """log(1 + x): 1 + x is rounded, and what is left of a small x."""
     size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
-    lost = np.where(size > 0, at.roundoff / size, 0.0)
-    return np.asarray(ERROR["log1p"](at) + lost / at.u)
+    return _near_one(at, np.where(size > 0, at.roundoff / size, 0.0))
+
+
+def _near_one(at: At, lost: Error) -> Error:
+    """What is left of a number near 1 has its own sign, or it is zero.
+
+    Of a number that is far below a rounding of 1 nothing is left.
+    """
+    lost = np.where(np.isfinite(lost), lost, 0.0)
+    left = at.v >= at.roundoff**2 * lost
+    return np.asarray(np.where(left, np.minimum(lost, at.v), lost) / at.u)
 
 
 def _saturated(at: At) -> Error:
     """e / (1 + e) as 1 - 1 / (1 + e), e an exponential: two roundings of 1."""
-    error, found = ERROR["multiply"](at), _factors(at.node, DEEP)
+    lost, found = np.zeros(at.node.shape), _factors(at.node, DEEP)
     added = [s for n in found if operation(n) == "add" for s in map(unmoved, n.inputs)]
     for e in found:
         if (
@@ -223,9 +231,8 @@ def _saturated(at: At) -> Error:
             and e.shape == at.node.shape
         ):
             size = e.value.astype(np.float64)
-            lost = 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
-            error = error + np.where(np.isfinite(lost), lost, 0.0) / at.u
-    return np.asarray(error)
+            lost += 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
+    return _near_one(at, lost)
 
 
 def _factors(node: Node, depth: int) -> list[Node]:
@@ -238,11 +245,22 @@ def _factors(node: Node, depth: int) -> list[Node]:
 
 def _sigmoid(at: At) -> Error:
     """1/2 + tanh(x / 2) / 2: two roundings of numbers near 1."""
-    return np.asarray(ERROR["sigmoid"](at) + 2 * at.roundoff / at.u)
+    return _near_one(at, np.full(at.node.shape, 2 * at.roundoff))
 
 
-def losses(sums: Precision) -> Table:
-    """Rules that go before `ERROR`'s, for sums one by one in some precision."""
+def careless(
+    sums: Precision, lost: Mapping[Node, Error], peaks: Peaks, *, full: bool = False
+) -> Table:
+    """Rules that go before `ERROR`'s, of an algorithm that loses digits.
+
+    Args:
+        sums: The precision in which sums are added up one by one.
+        lost: What has been recovered from sums; see `recovered`.
+        peaks: Of the nodes, whose products may underflow in another order.
+        full: What is lost counts in full in draws of one rounding, too: draws of honest
+            size (harness/judging/whole.py) are off by as much as those that are as
+            large as the judge allows.
+    """
     summed = {
         "sum": _sum,
         "sum_to": _sum,
@@ -250,8 +268,26 @@ def losses(sums: Precision) -> Table:
         "scatter_add": _scattered,
         "matmul": _matmul,
     }
-    own: Table = {"log1p": _log1p, "multiply": _saturated, "sigmoid": _sigmoid}
-    return own | {n: functools.partial(rule, sums) for n, rule in summed.items()}
+    own: dict[str, Rule] = {
+        "log1p": _log1p,
+        "multiply": _saturated,
+        "sigmoid": _sigmoid,
+        **{name: functools.partial(rule, sums) for name, rule in summed.items()},
+    }
+
+    def rule(name: str) -> Rule:
+        def error(at: At) -> Error:
+            more = own[name](at) if name in own else np.zeros(())
+            if name in _RECOVERING:
+                more = more + _recovered(lost, at)
+            if name in _SHRINKING:
+                more = more + _underflow(at, peaks.ends[at.node][1])
+            scale = at.u / at.roundoff if full else 1.0
+            return np.asarray(ERROR[name](at) + scale * more)
+
+        return error
+
+    return {name: rule(name) for name in {*own, *_RECOVERING, *_SHRINKING}}
 
 
 def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Error]:
@@ -330,58 +366,15 @@ def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
         _note(source, flat[place], lost)
 
 
-def with_recovered(table: Table, lost: Mapping[Node, Error]) -> Table:
-    """A table whose products take for factors what has been recovered from sums."""
-
-    def rule(name: str, times: Callable[..., Any]) -> Rule:
-        own = table.get(name, ERROR[name])
-
-        def error(at: At) -> Error:
-            a, b = at.node.inputs
-            more = times(lost[a], at.b) if a in lost else 0.0
-            return own(at) + more + (times(at.a, lost[b]) if b in lost else 0.0)
-
-        return error
-
-    products = {"matmul": np.matmul, "multiply": np.multiply} if lost else {}
-    return {**table, **{name: rule(name, times) for name, times in products.items()}}
+def _recovered(lost: Mapping[Node, Error], at: At) -> Error:
+    """What a product loses whose factors have been recovered from sums."""
+    (a, b), times = at.node.inputs, _RECOVERING[operation(at.node)]
+    more = times(lost[a], at.b) if a in lost else np.zeros(())
+    return np.asarray(more + times(at.a, lost[b]) if b in lost else more)
 
 
-def in_full(table: Table) -> Table:
-    """Rules for draws of one rounding, in which what is lost counts in full.
-
-    So draws of honest size (harness/judging/whole.py) are off by as much as draws that
-    are as large as the judge allows.
-    """
-
-    def full(rule: Rule, own: Rule) -> Rule:
-        def error(at: At) -> Error:
-            once = own(at)
-            return np.asarray(once + (rule(at) - once) * (at.u / at.roundoff))
-
-        return error
-
-    return {name: full(rule, ERROR[name]) for name, rule in table.items()}
-
-
-def reordered(table: Table, peaks: Peaks) -> Table:
-    """A table whose products may underflow in another order of their factors.
-
-    Args:
-        table: Rules that go before `ERROR`'s.
-        peaks: Of the nodes.
-    """
-
-    def rule(name: str) -> Callable[[At], Error]:
-        own = table.get(name, ERROR[name])
-        return lambda at: np.asarray(own(at) + _underflow(at, peaks.below[at.node]))
-
-    products = {name: rule(name) for name in ("multiply", "divide", "square")}
-    return {**table, **products}
-
-
-def _underflow(at: At, below: NDArray[np.float64]) -> Error:
+def _underflow(at: At, least: NDArray[np.float64]) -> Error:
     """What a product is off by if its smallest partial product is subnormal."""
     step = at.arithmetic.step
-    share = np.minimum(np.exp2(below + step.least - step.digits), 1.0)
-    return np.where((below > -step.least) & (at.v > 0), at.v * share / at.u, 0.0)
+    share = np.minimum(np.exp2(step.least - step.digits - least), 1.0)
+    return np.where((least < step.least) & (at.v > 0), at.v * share / at.u, 0.0)

@@ -105,11 +105,7 @@ def stored_infinite(
     It is rounded to infinity from `beyond` on, and known up to limit * radius.
     """
     with np.errstate(all="ignore"):
-        room, half = limit * np.asarray(radius), beyond / 2
-        near = np.abs(value.astype(np.float64))  # quicker than in extended precision
-        if value.size and largest(near) < half and largest(room) < half:
-            return np.zeros(value.shape, bool), np.zeros(value.shape, bool)
-        size = np.abs(value)
+        room, size = limit * np.asarray(radius), np.abs(value)
         certain: Mask = (size == np.inf) | (size - room >= beyond)
         possible: Mask = (room < np.inf) & (size + room >= beyond)
     return certain, possible & ~certain
@@ -270,16 +266,6 @@ def _divided(at: _View) -> Array:
     return np.where(at.may_vanish(1), np.nan, at.computed(*at.given))
 
 
-def _root(at: _View) -> Array:
-    below = (at.value(0) != 0) & (at.value(0) - at.reach(0) < 0)
-    return np.where(below, np.nan, at.computed(*at.given))
-
-
-def _logarithm(at: _View) -> Array:
-    below = (at.reach(0) > 0) & (at.value(0) - at.reach(0) <= 0)
-    return np.where(below, np.nan, at.computed(*at.given))
-
-
 def _added_up(at: _View) -> Array:
     """Where the terms' magnitudes add up beyond the range, a sum may overflow."""
     value, reach = at.value(0), at.reach(0)
@@ -326,8 +312,6 @@ def _chosen(at: _View) -> Array:
 _RULES: dict[str, Callable[[_View], Array]] = {
     "multiply": _multiplied,
     "divide": _divided,
-    "sqrt": _root,
-    "log": _logarithm,
     **dict.fromkeys(("sum", "sum_to", "cumulative_sum", "scatter_add"), _added_up),
     "matmul": _product,
     "where": _branch,

@@ -40,34 +40,36 @@ _ADDED = frozenset(
 )
 
 
+Ends = tuple[Exponents, Exponents]
+
+
 @dataclass(frozen=True)
 class Peaks:
     """How large and how small the partial products of every node may be.
 
     Attributes:
         step: The precision in which they are computed.
-        above: log2 of the largest, of the node's shape.
-        below: -log2 of the smallest, likewise; of a matrix product of inputs alone it
-            is log2 of the sum of the terms' reciprocals, which is hardly more.
+        ends: log2 of the largest, at least 0, and of the smallest, at most 0, of the
+            node's shape. Of a matrix product of inputs alone the smallest is that of
+            the sum of the terms' reciprocals, which is hardly less.
     """
 
     step: Precision
-    above: dict[Node, Exponents] = field(default_factory=dict)
-    below: dict[Node, Exponents] = field(default_factory=dict)
+    ends: dict[Node, Ends] = field(default_factory=dict)
 
     def overflow(self, node: Node) -> Mask:
         """Where some partial product may be rounded to infinity."""
-        beyond: Mask = self.above[node] > self.step.overflow
+        beyond: Mask = self.ends[node][0] > self.step.overflow
         return beyond
 
     def underflow(self, node: Node) -> Mask:
         """Where some partial product is at most the smallest normal number."""
-        lost: Mask = self.below[node] >= -self.step.least
+        lost: Mask = self.ends[node][1] <= self.step.least
         return lost
 
 
 def peaks(order: Iterable[Node], step: Precision) -> Peaks:
-    """The peak of every node, and that of its reciprocal.
+    """The ends of every node's partial products.
 
     What is infinite or nan itself counts as 1: what follows from it is no matter of
     order. A precision with the same largest number gives the same exponents.
@@ -77,18 +79,20 @@ def peaks(order: Iterable[Node], step: Precision) -> Peaks:
         step: The precision in which each step is computed.
     """
     found = Peaks(step)
-    above, below = found.above, found.below
     products: set[Node] = set()  # of inputs alone
     with np.errstate(all="ignore"):
         for node in order:
-            above[node], below[node] = _peak(node, above, below)
+            given = [found.ends[source] for source in node.inputs]
+            most, least = _ends(node, given)
             if _multiplies(node) and products.issuperset(node.inputs):
                 products.add(node)
                 if operation(node) == "matmul":
-                    large = [above[source] for source in node.inputs]
-                    small = [_present(source, below[source]) for source in node.inputs]
-                    above[node] = np.maximum(above[node], _contracted(*large))
-                    below[node] = np.maximum(below[node], _contracted(*small))
+                    large, small = zip(*given, strict=True)
+                    most = np.maximum(most, _contracted(*large))
+                    pairs = zip(node.inputs, small, strict=True)
+                    there = _contracted(*(_terms(s, -e) for s, e in pairs))
+                    least = np.minimum(least, -there)
+            found.ends[node] = most, least
     return found
 
 
@@ -149,50 +153,40 @@ def _contracted(a: Exponents, b: Exponents) -> Exponents:
     return np.where(np.isfinite(exponent), exponent, 0.0)
 
 
-def _present(node: Node, exponents: Exponents) -> Exponents:
+def _terms(node: Node, exponents: Exponents) -> Exponents:
     """Exponents of what is there: -inf where a node is zero."""
     return np.where(node.value == 0, -np.inf, exponents)
 
 
-def _peak(
-    node: Node,
-    above: dict[Node, Exponents],
-    below: dict[Node, Exponents],
-) -> tuple[Exponents, Exponents]:
-    """Peaks of a node and of its reciprocal."""
-    name = operation(node)
-    up, down = ([of[source] for source in node.inputs] for of in (above, below))
+def _ends(node: Node, given: Sequence[Ends]) -> Ends:
+    """The largest and the smallest partial product of a node's factors."""
+    name, own = operation(node), _log2(np.abs(node.value))
+    alone = np.maximum(own, 0), np.minimum(own, 0)
     if name == "multiply":
-        return up[0] + up[1], down[0] + down[1]
+        (a, c), (b, d) = given
+        return a + b, c + d
     if name == "divide":
-        return up[0] + down[1], down[0] + up[1]
+        (a, c), (b, d) = given
+        return a - d, c - b
     if name == "square":
-        return 2 * up[0], 2 * down[0]
+        return 2 * given[0][0], 2 * given[0][1]
     if name in ("negative", "abs", "stop_gradient"):
-        return up[0], down[0]
-    own = _own(node)
-    if name == "where":
-        chosen = node.inputs[0].value
-        return np.where(chosen, up[1], up[2]), np.where(chosen, down[1], down[2])
-    if name in _ADDED:
-        pairs = zip(node.inputs, down, strict=True)
-        shared = [_present(source, -exponent) for source, exponent in pairs]
-        least = np.maximum(own[1], -_total(node, shared))
-        return np.maximum(_total(node, up), 0), least
-    if moves(node):
-        moved = (computed(node, *exponents) for exponents in (up, down))
-        above_one, below_one = (np.maximum(exponent, 0) for exponent in moved)
-        return above_one, below_one
+        return given[0]
     if name == "matmul":
         a, b = (np.abs(source.value) for source in node.inputs)
-        return np.maximum(_log2(a @ b), 0), own[1]
-    return own
-
-
-def _own(node: Node) -> tuple[Exponents, Exponents]:
-    """Peaks of a node and of its reciprocal by its own magnitude alone."""
-    exponent = _log2(np.abs(node.value))
-    return np.maximum(exponent, 0), np.maximum(-exponent, 0)
+        return np.maximum(_log2(a @ b), 0), alone[1]
+    large, small = ([ends[i] for ends in given] for i in (0, 1))
+    if name == "where":
+        chosen = node.inputs[0].value
+        return np.where(chosen, *large[1:]), np.where(chosen, *small[1:])
+    if name in _ADDED:
+        shared = [_terms(s, e) for s, e in zip(node.inputs, small, strict=True)]
+        least = np.minimum(alone[1], _total(node, shared))
+        return np.maximum(_total(node, large), 0), least
+    if moves(node):
+        most, least = computed(node, *large), computed(node, *small)
+        return np.maximum(most, 0), np.minimum(least, 0)
+    return alone
 
 
 def _log2(size: NDArray[Any]) -> Exponents:
@@ -205,8 +199,8 @@ def _log2(size: NDArray[Any]) -> Exponents:
 def _total(node: Node, exponents: list[Exponents]) -> Exponents:
     """The exponent of a sum of magnitudes whose exponents are given; 0 of no terms.
 
-    Of the negated exponents below 1 it is what the terms' smallest partial products add
-    up to: a factor that is taken out of a sum is in all terms that are not zero.
+    Of the smallest partial products it is what they add up to: a factor that is taken
+    out of a sum is in all terms that are not zero.
     """
     if operation(node) in ("add", "subtract"):
         exponent = np.logaddexp2(*exponents)

@@ -7,9 +7,9 @@ only elementwise steps separate from the inputs, and all gradients that depend o
 choice have that shape. Then a choice touches its own *group* alone: the same row of all
 these gradients, along the axes of the maxima.
 
-A group is right by one of the conventions, or by shares of its own: each tied element
-lies between what the conventions give those of its group, and the total is kept. A kink
-(abs, a maximum against a constant) has a group of one element, and no total to keep.
+A group is right if each of its tied elements lies between what the conventions give
+the tied ones of the group, and so does their total. A kink (abs, a maximum against a
+constant) has a group of one element.
 """
 
 from __future__ import annotations
@@ -36,22 +36,18 @@ _ELEMENTWISE = frozenset(
 
 def put_right(
     right: Reference, got: Mapping[str, Array | None], allowed: Allowed
-) -> dict[str, dict[str, Array]] | None:
-    """For each convention the tensors, right but for the rows it has to answer for.
+) -> dict[str, Array] | None:
+    """The tensors that depend on ties, their right groups as by the first convention.
+
+    They are in the wide type. None where rows cannot be told apart.
 
     Args:
         right: The reference, `set_valued`.
         got: The tensors to be judged.
         allowed: Of a reference, a convention and a tensor: how far each element may be
             off.
-
-    Returns:
-        For each convention the gradients that depend on ties, in the wide type. Rows
-        that another convention fits best hold the convention's own values, and so do
-        rows that have shares of their own. None where rows cannot be told apart.
     """
     names = [name for name in got if right.depends_on_ties(name)]
-    conventions = tuple(right.graphs)
     axes = _axes(right.choices)
     shapes = {right.graphs["first"][name].shape for name in names}
     arrays = [got[name] for name in names]
@@ -60,60 +56,24 @@ def put_right(
     if any(a is None or a.shape != axes[0] for a in arrays):
         return None
     given = np.stack([np.asarray(a).astype(right.wide) for a in arrays])
-    along = (0, *(axis + 1 for axis in axes[1]))
-    values = {
-        c: np.stack([right.graphs[c][n].value for n in names]) for c in conventions
-    }
-    room = {c: np.stack([allowed(right, c, n) for n in names]) for c in conventions}
+    values = np.stack([[g[n].value for n in names] for g in right.graphs.values()])
+    room = np.stack([[allowed(right, c, n) for n in names] for c in right.graphs])
+    group: Any = {"axis": (0, *(axis + 1 for axis in axes[1])), "keepdims": True}
+    along = (1, *(axis + 2 for axis in axes[1]))  # of all ways at once
     with np.errstate(all="ignore"):
-        chosen = np.argmin(
-            [_off(given, values[c], room[c], along) for c in conventions], 0
+        tied = (values != values[0]).any(axis=0)
+        slack = np.where(tied, room.max(axis=0), 0.0)
+        least = np.min(values.min(axis=0), where=tied, initial=np.inf, **group)
+        most = np.max(values.max(axis=0), where=tied, initial=-np.inf, **group)
+        inside = ~tied | ((given >= least - slack) & (given <= most + slack))
+        totals = np.sum(np.where(tied, values, 0.0), axis=along, keepdims=True)
+        total, enough = (
+            np.sum(np.where(tied, a, 0.0), **group) for a in (given, slack)
         )
-        free = _shared(given, values, room, along)
-    return {
-        c: dict(
-            zip(names, np.where((chosen == i) & ~free, given, values[c]), strict=True)
-        )
-        for i, c in enumerate(conventions)
-    }
-
-
-def _off(given: Array, value: Array, room: Array, along: tuple[int, ...]) -> Array:
-    """The largest error of each group, in units of what is allowed."""
-    error = np.abs(given - value).astype(np.float64)
-    ratios = np.where(
-        (error == 0) | (np.isnan(given) & np.isnan(value)), 0, error / room
-    )
-    worst: Array = np.max(np.nan_to_num(ratios, nan=np.inf), axis=along, keepdims=True)
-    return worst
-
-
-def _shared(
-    given: Array, values: Mapping[str, Array], room: Mapping[str, Array], along: Any
-) -> Array:
-    """Groups whose tied elements share what the conventions give them.
-
-    Each is between the least and the most that a tied one of its group gets by some
-    convention, and the group's total is the same.
-    """
-    stack = np.stack(list(values.values()))
-    slack = np.max(list(room.values()), axis=0)
-    tied = (stack != stack[0]).any(axis=0)
-    least, most = (
-        extreme(np.where(tied, ends, none), axis=along, keepdims=True)
-        for extreme, ends, none in (
-            (np.min, stack.min(axis=0), np.inf),
-            (np.max, stack.max(axis=0), -np.inf),
-        )
-    )
-    near = np.abs(given - stack[0]) <= slack
-    inside = np.where(tied, (given >= least - slack) & (given <= most + slack), near)
-    totals = [np.sum(v, axis=along, keepdims=True) for v in (given, *stack)]
-    enough = np.sum(slack, axis=along, keepdims=True)
-    kept = np.ptp(totals, axis=0) <= enough  # false for nan
-    alone = given.size == kept.size  # one element in each group
-    good: Array = np.all(inside, axis=along, keepdims=True) & (kept | alone)
-    return good
+        inside &= total >= totals.min(axis=0) - enough
+        inside &= total <= totals.max(axis=0) + enough
+        good = np.all(inside, **group)
+    return dict(zip(names, np.where(tied & good, values[0], given), strict=True))
 
 
 def _axes(

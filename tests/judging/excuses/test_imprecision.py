@@ -445,3 +445,15 @@ def test_a_gate_before_a_state_of_zero_has_no_gradient_but_what_a_block_loses(
     report = check(steps, block, inputs=[q, k, gates], only=["given"])
     wrong = {row.judgement.tensor for row in report.rows if not row.judgement.passes}
     assert wrong == (set() if passes else {"dgates"}), str(report)
+
+
+@pytest.mark.parametrize("x", [36.5, 40.0, 60.0])
+def test_what_is_left_of_one_has_no_other_sign(x):
+    """A slope of 1 - sigmoid(x) is all lost there, and then it is zero."""
+    margin = Op("margin", inputs="x", formula=lambda xp, x: xp.log1p(xp.exp(-x)))
+    slope = 1 / (1 + np.exp(x))
+    found = [
+        judge(margin, [np.full(4, x)], np.ones(4), [np.full(4, dx)])[0].passes
+        for dx in (-slope, 1 / (1 + np.exp(-x)) - 1, 0.0, slope, 3 * slope)
+    ]
+    assert found == [True, True, True, False, False]
