@@ -25,6 +25,7 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.evidence.proof import BESIDE, Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.remote import prepare_steps, workers
+from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
@@ -32,10 +33,6 @@ from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pythons.interpreters import Interpreter, has_cuda
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
-
-#: Number of samples kept of each phase, evenly spread: with 200, the 99 % interval of
-#: the median covers a tenth of the ranks on either side.
-KEPT = 200
 
 #: Bytes; less resident memory cannot be measured: it is counted in pages of 4 KiB, and
 #: the interpreter's own objects come and go.
@@ -335,7 +332,5 @@ def _time(
 def _keep_few(figures: Figures) -> None:
     """Thin both phases to the same number of samples, evenly spread."""
     count = min(KEPT, len(figures.forward), len(figures.backward))
-    for phase in ("forward", "backward"):
-        samples = getattr(figures, phase)
-        places = np.linspace(0, len(samples) - 1, count).round().astype(int)
-        setattr(figures, phase, [samples[place] for place in places])
+    figures.forward = few(figures.forward, count)
+    figures.backward = few(figures.backward, count)

@@ -119,10 +119,8 @@ def garbage_collector_off() -> Iterator[None]:
 class _Start:
     """The calls of one run before its first sample."""
 
-    first: float  # seconds
     latest: float  # seconds
     calls: int  # for a sample of the timer's `shortest`
-    made: int  # calls in all
     steady: bool
 
 
@@ -138,14 +136,13 @@ def _started(runs: Mapping[Key, Run], timer: Timer, deadline: int) -> dict[Key, 
     return {name: _warm(run, timer, share, first[name]) for name, run in runs.items()}
 
 
-def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
+def _warm(run: Run, timer: Timer, nanoseconds: int, seconds: float) -> _Start:
     """Double the batch until it is long enough, then call until times stop falling."""
-    calls, made, seconds = 1, 1, first
+    calls = 1
     window, before = list[float](), math.inf
     until = timer.now() + nanoseconds
     while timer.now() < until:
         seconds = timer(run, calls).seconds
-        made += calls
         if seconds * calls < timer.shortest and calls < _MOST_CALLS:
             calls, window, before = 2 * calls, [], math.inf
             continue
@@ -153,9 +150,9 @@ def _warm(run: Run, timer: Timer, nanoseconds: int, first: float) -> _Start:
         if len(window) == WINDOW:
             median = statistics.median(window)
             if before < math.inf and median >= (1 - STEADY) * before:
-                return _Start(first, seconds, calls, made, steady=True)
+                return _Start(seconds, calls, steady=True)
             window, before = [], median
-    return _Start(first, seconds, calls, made, steady=False)
+    return _Start(seconds, calls, steady=False)
 
 
 def _batches(starts: Mapping[Key, _Start]) -> dict[Key, int]:
@@ -189,8 +186,6 @@ def _samples(
     return Samples(
         seconds=np.array(seconds),
         calls=calls,
-        first=start.first,
-        warmup=start.made,
         faults=sum(faults) / (len(faults) * calls),
         short=_shortfall(len(readings), start, rounds),
         rounds=rounds,

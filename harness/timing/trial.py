@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.project.records import Phase, TimeRecord
 from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps
-from gradwatch.harness.timing.samples import Samples
+from gradwatch.harness.timing.samples import Samples, few
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
 PHASES: tuple[Phase, ...] = ("forward", "backward")
-
-
-KEPT = 200  # samples in a record, evenly spread over those taken
 
 
 def time_trial(
@@ -111,12 +106,11 @@ def time_trial(
 def _figures(samples: Samples, moved: int) -> dict[str, Any]:
     """The fields of a record that samples fill."""
     interval = samples.interval
-    spread = np.linspace(0, len(samples.seconds) - 1, min(KEPT, len(samples.seconds)))
     return {
         "seconds": samples.median,
         "low": interval.low,
         "high": interval.high,
-        "samples": samples.seconds[spread.round().astype(int)].tolist(),
+        "samples": few(samples.seconds.tolist()),
         "taken": len(samples.seconds),
         "faults": samples.faults,
         "doubts": list(samples.doubts(moved)),

@@ -36,7 +36,7 @@ from gradwatch.harness.timing.evidence.rotation import (
 )
 from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.interleave import compare
-from gradwatch.harness.timing.samples import Comparison
+from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.allocator import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import load_backend, load_op
@@ -169,9 +169,7 @@ HELP = "\n\n".join(f"\b\n{paragraph}" for paragraph in (__doc__ or "").split("\n
 
 @click.group(help=HELP)
 def main() -> None:
-    """Pin the allocator before PyTorch is imported, and say where this runs."""
-    if not MALLOC_ENVIRONMENT.items() <= os.environ.items():
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, **MALLOC_ENVIRONMENT})
+    """Say where this runs."""
     import torch
 
     torch.set_num_threads(1)
@@ -211,7 +209,9 @@ def planted_command(runs: int, seconds: float) -> None:
     with busy_neighbour():
         for share in (PLANTED, 0.0):
             results = planted(runs, seconds, share)
-            slower[share] = sum(one.verdict == "slower" for one in results)
+            slower[share] = sum(
+                verdict_on(one.ratio, one.noise) == "slower" for one in results
+            )
             ratio = float(np.median([one.ratio.value for one in results]))
             click.echo(f"planted {share:.0%}: median ratio {ratio:.4f}")
     verdict(
@@ -222,4 +222,6 @@ def planted_command(runs: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    if not MALLOC_ENVIRONMENT.items() <= os.environ.items():  # which fixes the heap
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **MALLOC_ENVIRONMENT})
     main()

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from gradwatch.harness.timing.intervals import LEVEL, Estimate
+
 torch = pytest.importorskip("torch")
 
 from scripts.studies import clock  # noqa: E402  # it needs torch
@@ -47,9 +49,9 @@ def test_nineteen_of_twenty_planted_slowdowns_are_to_be_seen(
     monkeypatch, seen, verdict
 ):
     def planted(runs, seconds, share):
-        verdicts = ["slower"] * (seen if share else 0) + ["no difference"] * runs
-        one = SimpleNamespace(value=1.0)
-        return [SimpleNamespace(verdict=v, ratio=one) for v in verdicts[:runs]]
+        slower, same = (Estimate(v, v - 1e-3, v + 1e-3, 9, LEVEL) for v in (1.02, 1))
+        ratios = [slower] * (seen if share else 0) + [same] * runs
+        return [SimpleNamespace(ratio=one, noise=same) for one in ratios[:runs]]
 
     monkeypatch.setattr(clock, "planted", planted)
     assert told("planted", "--runs", 20).startswith(f"{verdict}: {seen} of 20 planted")
