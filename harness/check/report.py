@@ -279,6 +279,10 @@ class Report:
             f"note: the candidate {ended}: {trials}"
             for ended, trials in joined((r.ended, r.trial) for r in refused).items()
         ]
+        away = [*dict.fromkeys(r.trial for r in self.failures if not self.silent)]
+        if away and not any(r.own for r in self.failures):
+            said = f"what can never occur is left out by skip={away}"
+            notes.append(f"note: right at your own shape and numbers; {said}")
         notes += [f"note: {note}" for note in self.notes]
         return ["", *lines, *notes] if lines or notes else []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +56,10 @@ def steps_have_its_slope(subject: Any, trial: Trial) -> bool:
             if dy is not None
         )
 
-    def slope(gradients: Mapping[str, Any]) -> float:
-        pairs = zip(bound.names, moved, strict=True)
-        return sum(
-            float(np.sum(gradients[f"d{name}"] * array_of(along)))
-            for name, along in pairs
-            if along is not None and gradients.get(f"d{name}") is not None
-        )
+    def slope(gradients: Iterable[Any]) -> float:
+        pairs = zip(gradients, moved, strict=True)
+        both = ((g, v) for g, v in pairs if g is not None and v is not None)
+        return sum(float(np.sum(g * array_of(v))) for g, v in both)
 
     with torch.no_grad():
         seen = (value(STEP) - value(-STEP)) / (2 * STEP)
@@ -71,13 +68,11 @@ def steps_have_its_slope(subject: Any, trial: Trial) -> bool:
         return abs(seen - other) <= NEAR * (abs(seen) + abs(other))
 
     nodes = bench.truth(cotangents).right.graphs["first"]
-    if shows(slope({name: node.value for name, node in nodes.items()})):
+    right = (nodes.get(f"d{name}") for name in bound.names)
+    if shows(slope(None if node is None else node.value for node in right)):
         return True
     own = torch.autograd.function.BackwardCFunction
     if any(isinstance(node, own) for node in nodes_behind(bench.expected.outputs)):
         return False
     found = Graph(call, bound.tensors, bound.wanted).backward(cotangents)
-    given = (None if g is None else array_of(g) for g in found)
-    return not shows(
-        slope(dict(zip((f"d{n}" for n in bound.names), given, strict=True)))
-    )
+    return not shows(slope(None if g is None else array_of(g) for g in found))

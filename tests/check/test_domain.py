@@ -225,6 +225,21 @@ def test_trials_are_chosen_by_name(options, tried):
     assert report.passes
 
 
+def test_what_is_wrong_away_from_the_caller_s_numbers_alone_says_how_to_leave_it_out():
+    """Its exponential overflows, where the sum of its logarithms does not."""
+
+    def summed(x):
+        return x.exp().sum(-1).log()
+
+    x = torch.arange(6.0).reshape(2, 3)
+    found = check(lambda x: x.logsumexp(-1), summed, [x], only="large")
+    assert "own shape and numbers; what" in str(found)
+    assert "skip=['given, large']" in str(found)
+    left = check(lambda x: x.logsumexp(-1), summed, [x], skip=["given, large"])
+    assert left.passes, str(left)
+    assert "skip=" not in str(left)
+
+
 def test_trials_are_left_out_by_name():
     report = check(square, RIGHT, shapes=[(4, 8)], skip=("empty", "large"))
     assert not {"empty", "large"} & trials(report)
