@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ CHANGES = "it changes from run to run: a second one gave other bits"
 Judged = tuple[Judgement, ...]
 
 
+@dataclass
 class Diagnoses:
     """Sentences on wrong gradients: each tensor of a key once, some seconds in all."""
 
-    def __init__(self) -> None:
-        self.left, self.told = REPORT, set[tuple[Any, str]]()
+    left: float = REPORT
+    told: set[tuple[Any, str]] = field(default_factory=set)
 
     def sentences(
         self,
@@ -88,10 +90,9 @@ def _at_size(
 
 def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:
     """Places of each axis: of the worst element, and all of the last or some of one."""
-    if not shape:
-        return ()
     box = [np.array([i]) for i in worst or [0] * len(shape)]
-    if len(shape) > 1 and shape[-1] < FEW:
-        box[-2] = np.unique([0, *box[-2]])
     few = shape[-1] if len(shape) > 1 else FEW
-    return (*box[:-1], np.unique(np.linspace(0, shape[-1] - 1, few, dtype=int)))
+    if few < FEW:
+        box[-2] = np.unique([0, *box[-2]])
+    last = (np.unique(np.linspace(0, n - 1, few, dtype=int)) for n in shape[-1:])
+    return (*box[:-1], *last)

@@ -329,7 +329,7 @@ def _written(index: Array, node: Node, source: Array) -> Array:
 
 #: What may be computed in place of an operation.
 _PAIRS = {"add": "subtract", "multiply": "divide"}
-_PAIRS |= {other: name for name, other in _PAIRS.items()}
+_PAIRS |= {"subtract": "add", "divide": "multiply"}
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
 
 

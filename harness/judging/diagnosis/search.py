@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.diagnosis import edits, tensors
-from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Edits, Sweep, signs
+from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Edits, Sweep
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
@@ -25,6 +25,7 @@ from gradwatch.impls.graph import Node
 
 EACH = 2.0  # seconds of the processor: a busy machine finds the same
 WRONG = ("disagree", "nonfinite")
+PROBES = 4  # random projections of a tensor by which edits are weighed
 MOST = 48  # edits that are evaluated in full for one tensor
 SAME = 1e-6  # of another point's values: two edits that differ by less say the same
 BITS = 96  # of all elements, which many explanations fit by chance: 4 of float32
@@ -99,11 +100,10 @@ class Case:
         ties = ties if ties in right.graphs else "first"
         self.sweep, self.until = Sweep(right.build, ties), until
         self.right = self.sweep.gradients(self.sweep.values)
-        arrays = {n: np.asarray(a) for n, a in got.items() if n in self.right}
-        alike = {n: a for n, a in arrays.items() if a.shape == self.right[n].shape}
-        self.got = {
-            n: a.astype(right.wide) for n, a in alike.items() if a.dtype != object
-        }
+        given = {n: np.asarray(a) for n, a in got.items() if a is not None}
+        shapes = {n: value.shape for n, value in self.right.items()}
+        alike = (n for n, a in given.items() if a.shape == shapes.get(n))
+        self.got = {n: given[n].astype(right.wide) for n in alike}
         self.wrong = [j.tensor for j in judgements if j.verdict in WRONG]
         self.wrong = [name for name in self.wrong if name in self.got]
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
@@ -137,10 +137,12 @@ class Case:
         known = np.isfinite(room) & np.isfinite(right)
         least = 1e-18 * float(np.max(np.abs(right), initial=0.0, where=known))
         w = np.where(known, 1 / np.maximum(room, max(least, 1e-290)), 0)
-        along = np.array([np.sum(error * w * s) for s in signs(w.shape)], float)
+        rng = np.random.default_rng(0)
+        scales = [w * rng.choice([-1.0, 1.0], size=w.shape) for _ in range(PROBES)]
+        along = np.array([np.sum(error * scale) for scale in scales], float)
         off = 3 * math.sqrt(max(1, int(known.sum()))) + 1e-7 * _most(along)
         finite = bool(np.isfinite(along).all())
-        return along, off, self.sweep.weights(name, w) if finite else {}
+        return along, off, self.sweep.weights(name, scales) if finite else {}
 
     def fits(self, name: str, value: Array) -> bool:
         """Whether a tensor is what came back, within the judge's radii, also whole."""
@@ -342,7 +344,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
     found = sorted(case.found[name], key=lambda f: (f.rank, len(f.words)))
     if not found:
         return [Finding(99, _common(case, name))]
-    other, kept = case.sweep.near(1), list[tuple[Array, Finding]]()
+    other, kept = case.sweep.near(), list[tuple[Array, Finding]]()
     right = np.abs(case.sweep.gradients(other)[name])
     near = SAME * np.max(right, initial=0.0, where=np.isfinite(right))
     alike = partial(np.allclose, rtol=SAME, atol=float(near), equal_nan=True)

@@ -8,7 +8,8 @@ products each, and only what fits the projections is evaluated in full.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +24,6 @@ Array = NDArray[Any]
 At = Callable[[Node], Array]
 Make = Callable[[At], Array]
 Edits = Mapping[Node, Make]
-#: Random projections of a tensor by which edits are weighed.
-PROBES = 4
 
 
 @dataclass(frozen=True)
@@ -118,9 +117,9 @@ class Sweep:
         values = self.run(values, edit) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
-    def near(self, seed: int) -> dict[Node, Array]:
+    def near(self) -> dict[Node, Array]:
         """All values at other numbers near by, and with other cotangents."""
-        rng, new = np.random.default_rng(seed), dict[Node, Array]()
+        rng, new = np.random.default_rng(1), dict[Node, Array]()
         for leaf in (*self.inputs.values(), *self.cotangents):
             if leaf.value.dtype.kind == "f":
                 noise = rng.standard_normal(leaf.shape)
@@ -138,10 +137,7 @@ class Sweep:
         new, (edits, saved) = {**base}, (edit.edits, edit.saved) if edit else ({}, {})
         new |= leaves or {}
         touched, kept = set(leaves or ()), dict[Node, Array]()
-
-        def at_back(node: Node) -> Array:
-            return kept[node] if node in kept else new[node]
-
+        at_back = ChainMap(kept, new).__getitem__
         with np.errstate(all="ignore"):
             for node in self.order:
                 back = node in self._behind
@@ -158,27 +154,17 @@ class Sweep:
                     kept[node] = np.asarray(saved[node](new.__getitem__))
         return new
 
-    def weights(self, tensor: str, scale: Array) -> dict[Node, tuple[Array, Array]]:
-        """By flowing node how projections of a tensor depend on it, and its share now.
-
-        The projections are of the tensor times a scale with the signs of `signs`.
-        """
+    def weights(
+        self, tensor: str, scales: Sequence[Array]
+    ) -> dict[Node, tuple[Array, Array]]:
+        """By flowing node how sums of a scaled tensor depend on it, and its share."""
         goal, found = self.tensors[tensor], dict[Node, tuple[Array, Array]]()
-        cotangents = [[along * scale] for along in signs(goal.shape)]
-        parts = [graph.gradient([goal], one, self.flowing) for one in cotangents]
+        parts = [graph.gradient([goal], [scale], self.flowing) for scale in scales]
         graph.forward(part for one in parts for part in one if part is not None)
         for node, *rows in zip(self.flowing, *parts, strict=True):
-            flat = [
-                row.value.astype(np.float64).ravel() for row in rows if row is not None
-            ]
+            flat = [row.value.ravel() for row in rows if row is not None]
             if flat:
-                weights = np.stack(flat)
+                weights = np.stack(flat).astype(np.float64)
                 now = self.values[node].astype(np.float64).ravel()
                 found[node] = weights, weights @ now
         return found
-
-
-def signs(shape: tuple[int, ...]) -> list[Array]:
-    """Random signs of each projection, the same every time."""
-    rng = np.random.default_rng(0)
-    return [rng.choice([-1.0, 1.0], size=shape) for _ in range(PROBES)]

@@ -24,19 +24,16 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     bad = ~(np.abs(got - value) <= room)
     if sweep.parts and not 1 < got.ndim == sum(got.shape[:-1]) + 1:
         return  # places of several rows are not those that they have in all
-    for rank, words, of in (*_clipped(value, got, bad), *_part(value, got, bad)):
-        yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
-
-
-def _clipped(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
-    """Large elements that have one absolute value."""
     size, here = np.abs(value), np.abs(got[bad])
     top = float(here.max(initial=0))
     brief = len(f"{top:.9g}") <= 4
     clipped = top > 0 and here.min() == top and bool((size[bad] > top).all())
+    parts = [*_part(value, got, bad)]
     if clipped and (brief or got[~bad].any()):
         words = f"{{term}} is clipped to [-{top:.9g}, {top:.9g}]"
-        yield 3 if brief else 7.5, words, lambda x: np.clip(x, -top, top)
+        parts.append((3 if brief else 7.5, words, lambda x: np.clip(x, -top, top)))
+    for rank, words, of in parts:
+        yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
 
 
 def _part(value: Array, got: Array, bad: Mask) -> Iterator[Part]:

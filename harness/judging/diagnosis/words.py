@@ -82,10 +82,9 @@ class Words:
 
     def line(self, node: Node) -> str:
         """Where an operation stands in the user's code; empty if not known."""
-        if (place := self.places.get(node)) is None:
-            return ""
+        place = self.places.get(node) or ""
         folder = str(Path(getattr(place, "file", "")).parent) + "/"
-        return f" ({str(place).replace(folder, '')})"
+        return f" ({place})".replace(folder, "") if place else ""
 
     def term(self, node: Node) -> str:
         """What a node of the backward carries: the term that a rule passes on."""
