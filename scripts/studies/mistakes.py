@@ -44,6 +44,11 @@ def bent(function: Function) -> Function:
     return as_if(function, lambda x: x)
 
 
+def takes(value: Tensor, other: Tensor) -> Tensor:
+    """A value with the gradient of another."""
+    return value + (other - other.detach())
+
+
 def without_delta(scores: Tensor, axis: int) -> Tensor:
     """A softmax whose gradient lacks the sum of each row."""
     return torch.softmax(scores, axis).detach() * (1 + scores - scores.detach())
@@ -56,6 +61,7 @@ KNOWN: dict[str, Any] = {
     "bent": bent,
     "held": Tensor.detach,
     "slope": slope,
+    "takes": takes,
     "without_delta": without_delta,
 }
 

@@ -5,6 +5,7 @@ Each mistake is planted in a backward that is written out here by hand.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -438,3 +439,64 @@ def test_large_tensors_that_are_right_in_part_keep_their_names() -> None:
     )
     assert [j.tensor for j in found if not j.passes] == ["dweight"]
     assert "x stands for" in found[1].diagnosis
+
+
+def test_equal_indices_that_are_averaged_are_named() -> None:
+    rows = np.array([0, 2, 2, 1, 0, 2])
+    dy, weight = np.random.default_rng(3).standard_normal((6, 5)), np.ones((3, 5))
+    op = Op("rows", inputs="w", cases=[Case("3", w=(3, 5))])
+    op.implement("formula")(lambda xp, w: xp.take(w, rows, axis=0))
+    total = np.zeros((3, 5))
+    np.add.at(total, rows, dy)
+    (judged,) = judge(op, [weight], dy, [total / np.bincount(rows)[:, None]])
+    assert "averaged at equal indices" in judged.diagnosis
+    assert "all 15 elements agree" in judged.diagnosis
+
+
+def test_a_mask_that_is_filled_with_zero_is_named() -> None:
+    rng = np.random.default_rng(3)
+    q, k, v, dy = rng.standard_normal((4, 6, 8)).astype(np.float32)
+    p = np.exp(np.where(CAUSAL, q @ k.T, 0.0))
+    p /= p.sum(-1, keepdims=True)
+    ds = p * (dy @ v.T - ((dy @ v.T) * p).sum(-1, keepdims=True)) * CAUSAL
+    found = judge(ATTENTION, [q, k, v], dy, [ds @ k, ds.T @ q, p.T @ dy])
+    assert all("0 stands for -1e+09" in j.diagnosis for j in found)
+
+
+def test_a_bias_that_sums_one_axis_alone_is_named() -> None:
+    """The first place of the other axes is taken."""
+    x, dy = np.random.default_rng(3).standard_normal((2, 4, 3, 5, 2))
+    op = Op("biased", inputs="x b", cases=[Case("3", x=(4, 3, 5, 2), b=(3, 1, 1))])
+    op.implement("formula")(lambda xp, x, b: x + b)
+    wrong = dy[:, :, :1, :1].sum(0)
+    _, judged = judge(op, [x, np.ones((3, 1, 1))], dy, [dy, wrong])
+    assert "the first copy stands for all, summed along axis 0" in judged.diagnosis
+
+
+def test_values_between_two_bounds_tell_wrong_elements_apart() -> None:
+    """Of a saved value, too: |x - t| is neither an input nor an output."""
+    x, t, dy = np.random.default_rng(3).standard_normal((3, 8, 9))
+    far = np.abs(x - t)
+    bad = (far > 0.5) & (far < 1)
+    op = Op("distance", inputs="x t", cases=[Case("3", x=(3,), t=(3,))])
+    op.implement("formula")(lambda xp, x, t: xp.abs(x - t) * 1.0)
+    right = dy * np.sign(x - t)
+    wrong = np.where(bad, right + RNG.standard_normal(x.shape), right)
+    first, _ = judge(op, [x, t], dy, [wrong, -right])
+    assert re.search(r"those where .*x - t.* is 0\.5\d* to 0\.9\d*$", first.diagnosis)
+
+
+def test_elements_without_a_pattern_are_a_last_resort() -> None:
+    """Where x is negative |x| has the slope 1: no list of places says that better."""
+    x = np.array([0.5, -1.0, 2.0, 0.3, 1.7, -0.2, -0.9, 1.1])
+    dy = np.random.default_rng(3).standard_normal(8)
+    op = Op("size", inputs="x", cases=[Case("3", x=(3,))])
+    op.implement("formula")(lambda xp, x: xp.abs(x) * 1.0)
+    (judged,) = judge(op, [x], dy, [dy])
+    assert "1 stands for `sign(x)`" in judged.diagnosis
+
+
+def test_an_error_far_above_a_narrow_types_roundings_is_none_of_them() -> None:
+    noise = [1.1 * g for g in layer_norm()]
+    noise[0] *= 1 + 0.1 * np.random.default_rng(3).standard_normal(X.shape)
+    assert "roundings of" not in said(noise)[0]

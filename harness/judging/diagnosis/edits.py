@@ -233,8 +233,10 @@ def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
     for node, old in numbers.items():
         user = next((n for n in sweep.order if {node} & {*n.inputs}), node)
         alike = {n: v == old for n, v in numbers.items() if v == old or v + old == 1}
-        kinds = [({node: True}, False), ({node: True}, True), (alike, False)]
-        for nodes, alone in kinds[: 2 + (node is next(iter(alike)) and len(alike) > 1)]:
+        kinds = [({node: True}, False)]
+        kinds += [({node: True}, True)] * (node in sweep.forward)
+        kinds += [(alike, False)] * (len(alike) > 1 and node is next(iter(alike)))
+        for nodes, alone in kinds:
             yield old, partial(_constant, (user, node, user), nodes, alone)
 
 

@@ -231,7 +231,7 @@ def _likely(case: Case) -> Iterator[Edit]:
             yield from _local(case, name)
     for constant in edits.constants(case.sweep):
         for name in case.open():
-            if case.got[name].size * case.digits >= BITS:
+            if not case.late(EACH / 4) and case.got[name].size * case.digits >= BITS:
                 yield from _solved(case, name, *constant)
     for rows in (edits.repeated, edits.broad):
         if case.open():
