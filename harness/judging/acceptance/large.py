@@ -440,8 +440,7 @@ class Least:
     def _own(self, node: Node, places: Places) -> Error:
         """What a node's own rounding is, in units of the unit roundoff; 0 if unknown.
 
-        Of a matrix product a thousandth less: float32 is off by less in sums of up to
-        8,000 terms. A sum of products has the roundings of these, too.
+        A sum of products has the roundings of these, too.
         """
         name = operation(node)
         if self.wide and name in (*_SUMS, "scatter_add", "matmul"):
@@ -530,11 +529,12 @@ class Least:
 
 
 def _of_product(node: Node) -> Array:
-    """The sums of magnitudes, in float32; 0 where its range ends."""
+    """What sums of magnitudes are at least, in float32; 0 where its range ends."""
     a, b = (source.value.astype(np.float32) for source in node.inputs)
-    size = 0.999 * (np.abs(a, out=a) @ np.abs(b, out=b)).astype(np.float64)
-    size[~np.isfinite(size)] = 0.0
-    return size
+    # A sum of k products is off by k + 2 roundings; twice that is for their products.
+    sure = max(0.0, 1 - (a.shape[-1] + 2) * float(np.finfo(np.float32).eps))
+    size = sure * (np.abs(a, out=a) @ np.abs(b, out=b)).astype(np.float64)
+    return np.where(np.isfinite(size), size, 0.0)
 
 
 def _value(node: Node) -> Array:

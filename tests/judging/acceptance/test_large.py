@@ -294,6 +294,15 @@ def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel(
     assert least <= SURE * unit * np.hypot(128, 128)
 
 
+def test_of_a_long_product_the_least_allows_a_rounding_for_each_of_its_terms():
+    """It is computed in float32, whose sums of 20,000 terms may be .1 % too large."""
+    count = 20_000
+    a, b = (graph.variable(np.ones(shape)) for shape in ((1, count), (count, 1)))
+    unit, arithmetic = PRECISIONS["float32"].roundoff, plain(PRECISIONS["float32"])
+    (least,) = Least(arithmetic).radii(graph.matmul(a, b), np.zeros(1, int), True)
+    assert 0.99 * count < least / unit <= count * (1 - (count + 2) * unit)
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_what_lands_alone_in_a_scatter_is_not_rounded_there(times):
     values = graph.variable(np.ones(4) / 3)
