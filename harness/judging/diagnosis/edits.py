@@ -155,7 +155,7 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     numbers = NUMBERS | {0.0: "zero everywhere"} if end else NUMBERS
     for factor, said in numbers.items():
         made = {node: by(partial(np.multiply, factor), node)}
-        yield Edit(least - 0.05, f"{{term}} is {said}", (node,), made)
+        yield Edit(least - 0.05 * (not factor), f"{{term}} is {said}", (node,), made)
     others = [] if end else near(node, sweep)
     alike = [*others, *(sweep.ends if end else sweep.cotangents if given else ())]
     for edit in stand_ins((node, node), None, digits, alike, "{term}"):
