@@ -157,6 +157,14 @@ def _jaxprs(params: Any) -> list[Any]:
     return [*found, *params.get("branches", ())]
 
 
+def _is_of_bits(params: Any) -> bool:
+    """Whether what has a rule of its own makes floats of their bits, as frexp does."""
+    inner = [getattr(jaxpr, "jaxpr", jaxpr) for jaxpr in _jaxprs(params)]
+    made = [e for jaxpr in inner for e in jaxpr.eqns]
+    casts = [e for e in made if e.primitive.name == "bitcast_convert_type"]
+    return any(is_inexact(e.outvars[0].aval.dtype) for e in casts)
+
+
 def place_of(equation: Any) -> Place:
     """The caller's line."""
     from jax._src import source_info_util  # nothing public says it
@@ -241,6 +249,8 @@ class Walk:
             self.vectors.append(equation)
         if name in HIGHER:
             return HIGHER[name](self, equation, *args)
+        if name.startswith("custom_") and not known and _is_of_bits(params):
+            refuse(equation, "makes numbers of bits, which have no slope", "no rule")
         if name in _CALLS.split() and (floating or not known):
             return self.inside(_jaxprs(params)[0], args)
         if known and (not floating or name in _FILLS):

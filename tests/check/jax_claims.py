@@ -224,6 +224,10 @@ def refuses(function, *words, given=X):
         assert word in str(refused.value), refused.value
 
 
+def numbers_that_are_made_of_bits_are_refused():
+    refuses(lambda a: jnp.frexp(a)[0], "makes numbers of bits")
+
+
 def a_loop_that_a_float_ends_is_refused_with_its_line():
     refuses(
         lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: c + 1, a[0]),
