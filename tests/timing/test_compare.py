@@ -178,7 +178,7 @@ def played_pair(log_ratio, log_noise):
     """What one pair of processes told: a ratio and a noise, no samples of them."""
     told = [Estimate(math.exp(x), 0.9, 1.1, 100, 0.95) for x in (log_ratio, log_noise)]
     side = SimpleNamespace(median=1e-4)
-    return Comparison(side, side, *told, "not resolved")
+    return Comparison(side, side, *told)
 
 
 @pytest.mark.parametrize(
