@@ -39,7 +39,7 @@ class Diagnoses:
 
     def sentences(
         self,
-        right: Reference | Question,
+        question: Question,
         got: Mapping[str, Array | None],
         verdicts: Iterable[Any],
         key: Any = None,
@@ -49,9 +49,9 @@ class Diagnoses:
         asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
-        started, seen = time.thread_time(), "elements agree"
-        if isinstance(right, Question):
-            right, got, seen = _at_size(right, got, asked)
+        started, seen, right = time.thread_time(), "elements agree", question.known
+        if not right or sum(node.size for node in right.order("first")) > FULL:
+            seen, (right, got) = "elements looked at agree", _some(question, got, asked)
         _, found = explanations(right, got, asked, min(EACH, self.left))
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
@@ -69,23 +69,17 @@ class Diagnoses:
     ) -> Judged:
         """The judgements, with the sentences."""
         said = self.sentences(asked, got, judged, *how)
-        return tuple(
-            j.changed(diagnosis=said[j.tensor]) if j.tensor in said else j
-            for j in judged
-        )
+        return tuple(j.changed(diagnosis=said.get(j.tensor, "")) for j in judged)
 
 
-def _at_size(
+def _some(
     question: Question, got: Mapping[str, Array | None], wrong: Sequence[Judgement]
-) -> tuple[Reference, Mapping[str, Array | None], str]:
-    """The right tensors and those that came back; of large ones, some elements."""
-    right = question.known
-    if right and sum(node.size for node in right.order("first")) <= FULL:
-        return right, got, "elements agree"
+) -> tuple[Reference, Mapping[str, Array]]:
+    """Some elements of the right tensors, and of those that came back."""
     arrays = {j.tensor: np.asarray(got[j.tensor]) for j in wrong}
     boxes = {j.tensor: _box(arrays[j.tensor].shape, j.worst_index) for j in wrong}
     some = {n: arrays[n][np.ix_(*box)] for n, box in boxes.items()}
-    return question.part(boxes), some, "elements looked at agree"
+    return question.part(boxes), some
 
 
 def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:

@@ -15,14 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis.sweep import (
-    Array,
-    At,
-    Edit,
-    Edits,
-    Make,
-    Sweep,
-)
+from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Make, Sweep
 from gradwatch.harness.judging.diagnosis.words import NUMBERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.rounding.sums import summed_axes
@@ -75,11 +68,7 @@ _ROWS: Sequence[Form] = (
     (6, "the last of {} is left out", lambda x: np.r_[x[:-1], 0 * x[-1:]]),
     (6, "the first of {} is left out", lambda x: np.r_[0 * x[:1], x[1:]]),
     (6, "the first of {} is alone", lambda x: np.r_[x[:1], 0 * x[1:]]),
-    (
-        6,
-        "the last copy overwrites the others of {}",
-        lambda x: np.r_[0 * x[:-1], x[-1:]],
-    ),
+    (6, "the last of {} overwrites the others", lambda x: np.r_[0 * x[:-1], x[-1:]]),
     (7.5, "the first of {} stands for all", lambda x: 0 * x + x[0]),
 )
 
@@ -128,20 +117,23 @@ def stand_ins(
     """
     node, value = about
 
-    def put(other: Make) -> Edits:
-        def make(at: At) -> Array:
-            arrays = (other(at) if i == place else at(n) for i, n in operands)
-            return graph.computed(node, [*arrays])
+    def put(form: Callable[[Array], Array], source: Node) -> dict[Node, Make]:
+        def made(new: Array, *old: Array) -> Array:
+            new = np.asarray(form(new))
+            return graph.computed(
+                node, [new if i == place else a for i, a in enumerate(old)]
+            )
 
-        return {node: other if place is None else make}
+        if place is None:
+            return {node: by(form, source)}
+        return {node: by(made, source, *node.inputs)}
 
-    operands, floating = [*enumerate(node.inputs)], value.dtype.kind == "f"
     for cost, said, form in forms(value.value, digits):
-        yield Edit(cost, said.format(name), about, put(by(form, value)), where=where)
+        yield Edit(cost, said.format(name), about, put(form, value), where=where)
     copied = partial(np.broadcast_to, shape=value.shape)
-    for other in others if floating else ():
+    for other in others if value.dtype.kind == "f" else ():
         cost, said = 4 + (other.primitive is not None), f"{{1}} stands for {name}"
-        yield Edit(cost, said, (*about, other), put(by(copied, other)), where=where)
+        yield Edit(cost, said, (*about, other), put(copied, other), where=where)
 
 
 # Of one node ------------------------------------------------------------------------
@@ -237,19 +229,22 @@ def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
         kinds += [({node: True}, True)] * (node in sweep.forward)
         kinds += [(alike, False)] * (len(alike) > 1 and node is next(iter(alike)))
         for nodes, alone in kinds:
-            yield old, partial(_constant, (user, node, user), nodes, alone)
+            yield old, partial(_constant, sweep, (user, node, user), nodes, alone)
 
 
 def _constant(
-    about: tuple[Node, ...], alike: Mapping[Node, bool], alone: bool, new: float
+    sweep: Sweep,
+    about: tuple[Node, ...],
+    alike: Mapping[Node, bool],
+    alone: bool,
+    new: float,
 ) -> Edit:
     rest = "" if all(alike.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
     text = f"{new:.9g} stands for {{0}}{rest} in {{1}}"
     rank = 4 + alone + 0.5 * (len(alike) > 1) + 2.5 * (len(f"{new!r}") > 8)
     values = {n: new if same else 1 - new for n, same in alike.items()}
     edits = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}
-    kept: Edits = {n: lambda at: about[1].value for n in alike if alone}
-    return Edit(rank, text, about, edits, kept)
+    return Edit(rank, text, about, sweep.read(edits, True) if alone else edits)
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
@@ -262,60 +257,56 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
         said = text.format("what is saved of the inputs")
         yield Edit(5, said, (leaves[0],), {n: by(form, n) for n in leaves})
     for node in sweep.order:
-        found = [*_otherwise(node)]
+        about, rows = (node, node), _otherwise(node)
+        found = [Edit(5.5, f"{t} in {{0}}", about, {node: m}) for t, m in rows]
         if node in sweep.flows:
-            yield from (*_sums(node, sweep), *found)
+            yield from found
+            for text, make in _sums(node, sweep):
+                yield Edit(4.5, text, node.inputs[:1], {node: make})
             continue
         if node.value.dtype.kind in "fb":
-            found += stand_ins((node, node), None, digits, near(node, sweep)[:8])
+            saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
+            found += stand_ins((node, node), None, digits, saved)
         again = "where the backward computes it again, "
         again = again if node.primitive else "in all that the backward uses, "
         for edit in found:
             edit = replace(edit, where="in the backward, ", rank=edit.rank + 1)
-            yield replace(edit, edits={}, saved=edit.edits)
+            yield replace(edit, edits=sweep.read(edit.edits))
             if node in sweep.forward and "rounded" not in edit.text:
                 yield replace(edit, where=again, rank=edit.rank + 0.5)
 
 
-def _sums(node: Node, sweep: Sweep) -> Iterator[Edit]:
+def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
     """A copy or a mean for a sum, or a sum along other axes."""
     name, (x, *_) = node.primitive.name if node.primitive else "", (*node.inputs, node)
-    rows = dict[str, Make]()
     if name == "scatter_add":
+        written = partial(_written, node.attributes["index"], node)
+        yield "equal indices overwrite {term}, and do not add it up", by(written, x)
         count = np.maximum(1, graph.computed(node, [np.ones(x.shape)]))
-        text = "equal indices overwrite {term}, and do not add it up"
-        rows[text] = by(partial(_written, node.attributes["index"], node), x)
         text = "{term} is averaged at equal indices, and not added up"
-        rows[text] = lambda at: graph.computed(node, [at(x)]) / count
-    elif name in _SUMS:
-        axes = summed_axes(node, x.shape)
-        for (copy, part), kept in itertools.product(_COPIES, (None, *axes)):
-            box = [
-                part if i in axes and i != kept else slice(None) for i in range(x.ndim)
-            ]
-            along = "" if kept is None else f", summed along axis {kept} alone"
-            total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), tuple(box))
-            rows[f"in the sum of {{term}}, the {copy}{along}"] = by(total, x)
-    for text, make in rows.items():
-        yield Edit(4.5, text, (x,), {node: make})
-    others = (None, *near(node, sweep)[:4]) if name in _SUMS else ()
-    means = (False, True)
-    for axis, mean, other in itertools.product((None, *range(x.ndim)), means, others):
-
-        def made(
-            at: At, axis: Any = axis, mean: bool = mean, other: Any = other
-        ) -> Array:
-            # Inside or outside of the right sum it is the same.
-            factor = 1.0 if other is None else at(other)
-            total = np.sum(at(x) * factor, axis=axis, keepdims=True)
-            return np.asarray(total / factor * (total.size / node.size if mean else 1))
-
+        yield text, by(lambda v: graph.computed(node, [v]) / count, x)
+    if name not in ("sum", "sum_to"):
+        return
+    axes = summed_axes(node, x.shape)
+    for (copy, part), kept in itertools.product(_COPIES, (None, *axes)):
+        box = [part if i in axes and i != kept else slice(None) for i in range(x.ndim)]
+        along = "" if kept is None else f", summed along axis {kept} alone"
+        total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), tuple(box))
+        yield f"in the sum of {{term}}, the {copy}{along}", by(total, x)
+    factors = ((), *((n,) for n in near(node, sweep)[:4]))
+    for axis, how, factor in itertools.product((None, *range(x.ndim)), _HOWS, factors):
         along = "all axes" if axis is None else f"axis {axis}"
-        text = f"{{term}} is {'averaged' if mean else 'summed'} along {along} instead"
-        yield Edit(4.5, text, (x,), {node: made})
+        total = partial(_summed, axis, node.size if how == "averaged" else None)
+        yield f"{{term}} is {how} along {along} instead", by(total, x, *factor)
 
 
-_SUMS = ("sum", "sum_to")
+def _summed(axis: int | None, size: int | None, x: Array, factor: Any = 1.0) -> Array:
+    """The sum along an axis, or the mean; a factor is inside of it, not outside."""
+    total = np.sum(x * factor, axis=axis, keepdims=True)
+    return np.asarray(total / factor * (total.size / size if size else 1))
+
+
+_HOWS = ("summed", "averaged")
 _COPIES = (
     ("first copy stands for all", slice(1)),
     ("last copy overwrites all", slice(-1, None)),
@@ -335,21 +326,19 @@ _PAIRS |= {"subtract": "add", "divide": "multiply"}
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
 
 
-def _otherwise(node: Node) -> Iterator[Edit]:
+def _otherwise(node: Node) -> Iterator[tuple[str, Make]]:
     """Another operation, comparison, or order of two operations."""
-    step, hows = node.primitive, dict[str, Make]()
+    step = node.primitive
     if step is None:
         return
     if other := _PAIRS.get(step.name):
         how = graph.PRIMITIVES[other].compute
-        hows[f"{other} stands for {step.name}"] = by(how, *node.inputs)
+        yield f"{other} stands for {step.name}", by(how, *node.inputs)
     for new in _COMPARISONS if "how" in node.attributes else ():
         how = partial(step.compute, how=new)
-        hows[f"{new} stands for {node.attributes['how']}"] = by(how, *node.inputs)
+        yield f"{new} stands for {node.attributes['how']}", by(how, *node.inputs)
     under = node.inputs[0].primitive
     if step.elementwise and under and len(node.inputs[0].inputs) == 2:
-        said = f"{under.name} comes after {step.name}, not before,"
         first = partial(lambda f, g, a, b: g(f(a), b), step.compute, under.compute)
-        hows[said] = by(first, *node.inputs[0].inputs)
-    for said, make in hows.items():
-        yield Edit(5.5, f"{said} in {{0}}", (node, node), {node: make})
+        said = f"{under.name} comes after {step.name}, not before,"
+        yield said, by(first, *node.inputs[0].inputs)

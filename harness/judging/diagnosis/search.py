@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.diagnosis import edits, tensors
-from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Edits, Sweep
+from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
@@ -96,16 +96,18 @@ class Case:
         It may be off by the judge's own tolerance, limit times radius.
         """
         assert right.build is not None
-        ties = next((j.convention for j in judgements if j.convention), "first")
-        ties = ties if ties in right.graphs else "first"
+        known = (j.convention for j in judgements if j.convention in right.graphs)
+        ties = next(known, "first")
         self.sweep, self.until = Sweep(right.build, ties), until
         self.right = self.sweep.gradients(self.sweep.values)
-        given = {n: np.asarray(a) for n, a in got.items() if a is not None}
         shapes = {n: value.shape for n, value in self.right.items()}
-        alike = (n for n, a in given.items() if a.shape == shapes.get(n))
-        self.got = {n: given[n].astype(right.wide) for n in alike}
-        self.wrong = [j.tensor for j in judgements if j.verdict in WRONG]
-        self.wrong = [name for name in self.wrong if name in self.got]
+        self.got = {
+            n: np.asarray(a, right.wide)
+            for n, a in got.items()
+            if a is not None and np.shape(a) == shapes.get(n)
+        }
+        wrong = (j.tensor for j in judgements if j.verdict in WRONG)
+        self.wrong = [name for name in wrong if name in self.got]
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.roundoff
@@ -160,18 +162,6 @@ class Case:
         larger = np.linalg.norm(value) / np.linalg.norm(right)
         rest = rest / larger if 1 < larger < np.inf else rest
         return bool(whole.worst(right + rest)[0] <= whole.limit)
-
-    def scaled(self, edit: Edit, factor: float, said: str) -> Edit:
-        """An edit with a factor before it, which has words if a person writes it."""
-        if factor == 1:
-            return edit
-        ((node, make),) = edit.edits.items()
-        named = edit.rank + 2.5 * (not edit.plain)
-        rank = named if said else FAR - (node in self.sweep.ends)
-        said = said or f"multiplied by {factored(factor)}"
-        text = f"{edit.text} {said}" if edit.plain else f"{edit.text}, {said}"
-        made: Edits = {node: lambda at: make(at) * factor}
-        return replace(edit, rank=rank, text=text, edits=made)
 
     def edited(self, edit: Edit) -> None:
         """Evaluate an edit in full, and note what it explains.
@@ -241,7 +231,7 @@ def _likely(case: Case) -> Iterator[Edit]:
 def _local(case: Case, name: str) -> Iterator[Edit]:
     """Edits of one node, and pairs of them, that fit a tensor's projections."""
     error, room, of = case.projected(name)
-    chances, moves = list[tuple[float, float, Edit]](), list[Move]()
+    chances, moves = list[tuple[float, Edit]](), list[Move]()
     for node, (weights, old) in of.items():
         if case.late(EACH / 2):
             break  # the rest of the time is for other rows
@@ -254,24 +244,22 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
                     continue
                 new = weights @ made.astype(np.float64).ravel()
                 moves.append((new - old, edit))
-                for off, c, said in _factors(case, edit, old, new, error, room):
-                    one = case.scaled(edit, c, said)
-                    chances.append((one.rank, off, one))
-    chances.sort(key=lambda chance: chance[:2])
-    yield from (edit for _, _, edit in chances[:MOST])
+                chances += _weighed(case, edit, old, new, error, room)
+    chances.sort(key=lambda chance: (chance[1].rank, chance[0]))
+    yield from (edit for _, edit in chances[:MOST])
     many = case.digits >= SHARP and case.got[name].size >= MANY
     if moves and many and name in case.open():
         yield from _pairs(error, room, moves)
 
 
-def _factors(
+def _weighed(
     case: Case, edit: Edit, old: Array, new: Array, error: Array, room: float
-) -> Iterator[tuple[float, float, str]]:
-    """How far off an edit leaves the projections, with a factor and its words."""
+) -> Iterator[tuple[float, Edit]]:
+    """The edit, also with a factor, if it may fit; how far off the projections are."""
     target, room = old + error, room + 1e-12 * _most(old)
     off = _most(target - new)
     if off <= room and not edit.plain:
-        yield off, 1.0, ""
+        yield off, edit
         return
     along = new / (new @ new)
     factor, scale = float(target @ along), float(old @ along)
@@ -280,11 +268,18 @@ def _factors(
     if not off <= room or abs(factor - 1) <= case.roundoff or alike:
         return  # what only scales a term here is a factor
     near = 4 * room / max(_most(new), 1e-300)
-    for c, said in written(factor, case.lengths, min(max(near, 1e-5), 0.02)):
-        if c or edit.plain:  # of 0 nothing of it is left
-            yield off, c, said
+    numbers = written(factor, case.lengths, min(max(near, 1e-5), 0.02))
+    ((node, make),) = edit.edits.items()
+    rank, link = (edit.rank, " ") if edit.plain else (edit.rank + 2.5, ", ")
+    # Of 0 times another value nothing is left.
+    rows = [(rank, c, said) for c, said in numbers if c or edit.plain]
     if edit.plain:
-        yield off, factor, ""
+        said = f"multiplied by {factored(factor)}"
+        rows.append((FAR - (node in case.sweep.ends), factor, said))
+    for rank, c, said in rows:
+        text = f"{edit.text}{link}{said}"
+        made = {node: partial(lambda c, at: make(at) * c, c)}
+        yield off, replace(edit, rank=rank, text=text, edits=made)
 
 
 def _most(x: Array) -> float:

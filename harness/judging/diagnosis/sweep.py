@@ -8,9 +8,9 @@ products each, and only what fits the projections is evaluated in full.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ Array = NDArray[Any]
 At = Callable[[Node], Array]
 Make = Callable[[At], Array]
 Edits = Mapping[Node, Make]
+AS_IS: Edits = {}
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Edit:
         rank: How far-fetched it is.
         text: Says it; {term} and {rule} are those of the first node it is `about`, {0}
             and {1} the expressions of the others.
-        edits: What nodes become; `saved` where the backward reads them alone.
+        edits: What nodes become.
         plain: It is nothing but a factor before a term.
         where: Comes before the text.
         also: Another edit at once.
@@ -43,8 +44,7 @@ class Edit:
     rank: float
     text: str
     about: tuple[Node, ...]
-    edits: Edits = field(default_factory=dict)
-    saved: Edits = field(default_factory=dict)
+    edits: Edits
     plain: bool = False
     where: str = ""
     also: Edit | None = None
@@ -54,7 +54,7 @@ class Sweep:
     """The graph of a gradient, and who made its nodes.
 
     Attributes:
-        tensors: Nodes of what came back by name; `ends` the other way round.
+        ends: Names of what came back by node; `tensors` the other way round.
         inputs: Leaves by name.
         cotangents: Nodes.
         parts: Of which node each of these has some elements, if not all.
@@ -71,10 +71,8 @@ class Sweep:
         self.record = record
         # A node of its own for each: what befalls it befalls no other.
         same = graph.PRIMITIVES["reshape"]
-        self.tensors = {
-            k: Node(same, (n,), {"shape": n.shape}) for k, n in nodes.items()
-        }
-        self.ends = {node: name for name, node in self.tensors.items()}
+        self.ends = {Node(same, (n,), {"shape": n.shape}): k for k, n in nodes.items()}
+        self.tensors = {name: node for node, name in self.ends.items()}
         second = any(map(is_second, nodes))
         leaves = record.inputs[-len(nodes) :] if second else record.inputs
         names = (n.partition("d")[2] for n in record.names or nodes)
@@ -102,19 +100,16 @@ class Sweep:
         for node in self.order:
             if not self.flows.isdisjoint(node.inputs):
                 self.flows.add(node)
-        flowing = (n for n in self.order if n in self.flows)
-        self.flowing = sorted(flowing, key=lambda n: n not in self.ends)
+        inner = self.flows - self.ends.keys()
+        self.flowing = [*ends, *(n for n in self.order if n in inner)]
         graph.forward(self.order)
         self.values: dict[Node, Array] = {n: n.value for n in self.order}
-        self._behind = {
-            n for n in self.order if n in self.flows or n not in self.forward
-        }
 
     def gradients(
         self, values: Mapping[Node, Array], edit: Edit | None = None
     ) -> dict[str, Array]:
         """The gradients at these values, or what an edit makes of them."""
-        values = self.run(values, edit) if edit else values
+        values = self.run(values, edit.edits) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
     def near(self) -> dict[Node, Array]:
@@ -127,31 +122,33 @@ class Sweep:
                 new[leaf] = other.astype(leaf.dtype)
         return self.run(self.values, leaves=new)
 
+    def read(self, edits: Edits, ahead: bool = False) -> Edits:
+        """The edits as the backward alone reads them, or the forward alone."""
+
+        def computed(user: Node, at: At) -> Array:
+            values = (edits[n](at) if n in edits else at(n) for n in user.inputs)
+            return graph.computed(user, [*values])
+
+        users = (n for n in self.order if not edits.keys().isdisjoint(n.inputs))
+        first = self.forward.keys() - self.flows
+        return {n: partial(computed, n) for n in users if (n in first) == ahead}
+
     def run(
         self,
         base: Mapping[Node, Array],
-        edit: Edit | None = None,
-        leaves: Mapping[Node, Array] | None = None,
+        edits: Edits = AS_IS,
+        leaves: Mapping[Node, Array] = {},
     ) -> dict[Node, Array]:
-        """All values, with an edit or other leaves."""
-        new, (edits, saved) = {**base}, (edit.edits, edit.saved) if edit else ({}, {})
-        new |= leaves or {}
-        touched, kept = set(leaves or ()), dict[Node, Array]()
-        at_back = ChainMap(kept, new).__getitem__
+        """All values, with edits or other leaves."""
+        new, touched = {**base, **leaves}, {*leaves}
         with np.errstate(all="ignore"):
             for node in self.order:
-                back = node in self._behind
-                look = at_back if back else new.__getitem__
-                stale = not touched.isdisjoint(node.inputs)
-                stale = stale or (back and not kept.keys().isdisjoint(node.inputs))
-                if stale:
-                    new[node] = graph.computed(node, [look(n) for n in node.inputs])
-                if node in edits:
-                    new[node] = np.asarray(edits[node](look))
-                if stale or node in edits:
+                if not touched.isdisjoint(node.inputs):
                     touched.add(node)
-                if node in saved:
-                    kept[node] = np.asarray(saved[node](new.__getitem__))
+                    new[node] = graph.computed(node, [new[n] for n in node.inputs])
+                if node in edits:
+                    touched.add(node)
+                    new[node] = np.asarray(edits[node](new.__getitem__))
         return new
 
     def weights(

@@ -12,7 +12,6 @@ from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.diagnosis.words import factored, written
 
 Mask = NDArray[np.bool_]
-Part = tuple[float, str, Callable[[Array], Array]]
 BLOCKS = (128, 64, 32, 16, 8)
 LAST = 9  # the rank of what is said only where no edit explains it
 
@@ -24,24 +23,12 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     bad = ~(np.abs(got - value) <= room)
     if sweep.parts and not 1 < got.ndim == sum(got.shape[:-1]) + 1:
         return  # places of several rows are not those that they have in all
-    size, here = np.abs(value), np.abs(got[bad])
-    top = float(here.max(initial=0))
-    brief = len(f"{top:.9g}") <= 4
-    clipped = top > 0 and here.min() == top and bool((size[bad] > top).all())
-    parts = [*_part(value, got, bad)]
-    if clipped and (brief or got[~bad].any()):
-        words = f"{{term}} is clipped to [-{top:.9g}, {top:.9g}]"
-        parts.append((3 if brief else 7.5, words, lambda x: np.clip(x, -top, top)))
-    for rank, words, of in parts:
-        yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
-
-
-def _part(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
-    """What is wrong in a part alone, if it is a factor of what belongs there."""
+    parts = list[tuple[float, str, Callable[[Array], Array]]]()
     region, where = region_of(bad)
     if where and not np.isfinite(got[region]).any():
         words = f"{where} of {{term}} is not finite"
-        yield 1, words, lambda x: np.where(region, got, x)
+        parts.append((1, words, lambda x: np.where(region, got, x)))
+    # What is wrong in a part alone may be a factor of what belongs there.
     ratios = got[region] / value[region] if where else got[:0]
     finite = ratios[np.isfinite(ratios)]
     factor = float(np.median(finite)) if finite.size else np.nan
@@ -50,7 +37,16 @@ def _part(value: Array, got: Array, bad: Mask) -> Iterator[Part]:
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
         words = f"{where} of {{term}} is {said if factor else 'zero'}"
         rank = LAST if "slices" in where else 1 if plain else 7.5
-        yield rank, words, lambda x: np.where(region, factor * x, x)
+        parts.append((rank, words, lambda x: np.where(region, factor * x, x)))
+    size, here = np.abs(value), np.abs(got[bad])
+    top = float(here.max(initial=0))
+    brief = len(f"{top:.9g}") <= 4
+    clipped = top > 0 and here.min() == top and bool((size[bad] > top).all())
+    if clipped and (brief or got[~bad].any()):
+        words = f"{{term}} is clipped to [-{top:.9g}, {top:.9g}]"
+        parts.append((3 if brief else 7.5, words, lambda x: np.clip(x, -top, top)))
+    for rank, words, of in parts:
+        yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
 
 
 def region_of(bad: Mask) -> tuple[Mask, str]:
