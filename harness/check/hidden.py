@@ -68,13 +68,14 @@ class Growth:
 
         most = [n for n in behind if shares[n] >= SMALL * min(shares[end], 1.0)]
         step, words = max(most, key=growth), self.words
+        made = words.sweep.made
         before = reversed(graph.topological_order([step]))
-        made = next((words.made[n][0] for n in before if n in words.made), step)
+        rule = next((made[n][0] for n in before if n in made), step)
         term = words.term(step) if step in words.sweep.flows else words.quoted(step)
-        said = f"rounding grows {growth(step):,.0f}-fold in {term}{words.line(made)}"
+        said = f"rounding grows {growth(step):,.0f}-fold in {term}{words.line(rule)}"
         if shares[step] >= 1:
             said = f"nothing but rounding is left where terms cancel in {term}"
-            said += words.line(made)
+            said += words.line(rule)
         if growth(step) < 1 / SAYS_NOTHING:
             much = shares[end] / self.least
             said = f"rounding grows {much:,.0f}-fold in all, in no step by much"

@@ -10,16 +10,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gradwatch.harness.judging.acceptance.parts import Box
-from gradwatch.harness.judging.diagnosis.search import EACH, WRONG, explanations
+from gradwatch.harness.judging.diagnosis.search import EACH, WRONG, Got, explanations
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 
@@ -40,7 +39,7 @@ class Diagnoses:
     def sentences(
         self,
         question: Question,
-        got: Mapping[str, Array | None],
+        got: Got,
         verdicts: Iterable[Any],
         key: Any = None,
         repeatable: bool = True,
@@ -60,21 +59,15 @@ class Diagnoses:
             said = {n: s if "elements agree" in s else CHANGES for n, s in said.items()}
         return {name: s.replace("elements agree", seen) for name, s in said.items()}
 
-    def told_of(
-        self,
-        asked: Question,
-        got: Mapping[str, Array | None],
-        judged: Judged,
-        *how: Any,
-    ) -> Judged:
+    def told_of(self, asked: Question, got: Got, judged: Judged, *how: Any) -> Judged:
         """The judgements, with the sentences."""
         said = self.sentences(asked, got, judged, *how)
         return tuple(j.changed(diagnosis=said.get(j.tensor, "")) for j in judged)
 
 
 def _some(
-    question: Question, got: Mapping[str, Array | None], wrong: Sequence[Judgement]
-) -> tuple[Reference, Mapping[str, Array]]:
+    question: Question, got: Got, wrong: Sequence[Judgement]
+) -> tuple[Reference, Got]:
     """Some elements of the right tensors, and of those that came back."""
     arrays = {j.tensor: np.asarray(got[j.tensor]) for j in wrong}
     boxes = {j.tensor: _box(arrays[j.tensor].shape, j.worst_index) for j in wrong}

@@ -104,18 +104,11 @@ def by(how: Callable[..., Any], *nodes: Node) -> Make:
 
 
 def stand_ins(
-    about: tuple[Node, Node],
-    place: int | None,
-    digits: int,
-    others: Sequence[Node] = (),
-    name: str = "{0}",
-    where: str = "",
+    node: Node, place: int | None, digits: int, others: list[Node], name: str = "{0}"
 ) -> Iterator[Edit]:
-    """Other forms of a value, and other values, in place of it.
-
-    `about` is a node and the value: itself, or its operand of this place.
-    """
-    node, value = about
+    """Other forms of a node, or of its operand of this place, and other values."""
+    value = node if place is None else node.inputs[place]
+    about, where = (node, value), "" if place is None else "in {rule}, "
 
     def put(form: Callable[[Array], Array], source: Node) -> dict[Node, Make]:
         def made(new: Array, *old: Array) -> Array:
@@ -150,7 +143,7 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
         yield Edit(least - 0.05 * (not factor), f"{{term}} is {said}", (node,), made)
     others = [] if end else near(node, sweep)
     alike = [*others, *(sweep.ends if end else sweep.cotangents if given else ())]
-    for edit in stand_ins((node, node), None, digits, alike, "{term}"):
+    for edit in stand_ins(node, None, digits, alike, "{term}"):
         yield replace(edit, rank=edit.rank - 3 * end - given)
     for other, (cost, how, words) in itertools.product(others, _BY):
         text = f"{{term}} is {words} by {{0}}"
@@ -159,7 +152,7 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
         if source not in sweep.flows:
             alike = near(source, sweep)
             alike += near(node, sweep) if source.shape != node.shape else []
-            yield from stand_ins((node, source), i, digits, alike, where="in {rule}, ")
+            yield from stand_ins(node, i, digits, alike)
         elif source.shape == node.shape and node.primitive and not end:
             text = f"{node.primitive.name} is left out after {{term}}"
             yield Edit(5, text, (source,), {node: by(np.asarray, source)})
@@ -170,13 +163,11 @@ _BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
 
 def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """The same edit at every copy of a step, as in a loop."""
-    place, made = sweep.place, dict[Node | None, Any]()
-    for y, dy, parts in sweep.record.rules:
-        of = y.primitive, sweep.record.places.get(y)
-        made |= {n: (*of, i) for i, n in enumerate(parts) if n is not dy}
-    groups = defaultdict[Any, list[Node]](list)
+    place, groups = sweep.place, defaultdict[Any, list[Node]](list)
     for node in sweep.flowing:
-        groups[node.primitive, node.shape, made.get(node)].append(node)
+        rule, i = sweep.made.get(node, (node, None))
+        of = rule.primitive, sweep.record.places.get(rule), i
+        groups[node.primitive, node.shape, of].append(node)
     for copies in groups.values():
         rows = [defaultdict[Any, list[Edit]](list) for _ in copies]
         for row, node in zip(rows, copies, strict=True):
@@ -223,28 +214,24 @@ def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
     floats = (n for n in leaves if n.dtype.kind == "f" and n not in given)
     numbers = {n: float(n.value.reshape(-1)[0]) for n in floats}
     for node, old in numbers.items():
-        user = next((n for n in sweep.order if {node} & {*n.inputs}), node)
         alike = {n: v == old for n, v in numbers.items() if v == old or v + old == 1}
         kinds = [({node: True}, False)]
         kinds += [({node: True}, True)] * (node in sweep.forward)
         kinds += [(alike, False)] * (len(alike) > 1 and node is next(iter(alike)))
         for nodes, alone in kinds:
-            yield old, partial(_constant, sweep, (user, node, user), nodes, alone)
+            yield old, partial(_constant, sweep, nodes, alone)
 
 
-def _constant(
-    sweep: Sweep,
-    about: tuple[Node, ...],
-    alike: Mapping[Node, bool],
-    alone: bool,
-    new: float,
-) -> Edit:
-    rest = "" if all(alike.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
+def _constant(sweep: Sweep, like: Mapping[Node, bool], alone: bool, new: float) -> Edit:
+    node = next(iter(like))
+    user = next((n for n in sweep.order if {node} & {*n.inputs}), node)
+    rest = "" if all(like.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
     text = f"{new:.9g} stands for {{0}}{rest} in {{1}}"
-    rank = 4 + alone + 0.5 * (len(alike) > 1) + 2.5 * (len(f"{new!r}") > 8)
-    values = {n: new if same else 1 - new for n, same in alike.items()}
+    rank = 4 + alone + 0.5 * (len(like) > 1) + 2.5 * (len(f"{new!r}") > 8)
+    values = {n: new if same else 1 - new for n, same in like.items()}
     edits = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}
-    return Edit(rank, text, about, sweep.read(edits, True) if alone else edits)
+    made = sweep.read(edits, ahead=True) if alone else edits
+    return Edit(rank, text, (user, node, user), made)
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
@@ -266,7 +253,7 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
             continue
         if node.value.dtype.kind in "fb":
             saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
-            found += stand_ins((node, node), None, digits, saved)
+            found += stand_ins(node, None, digits, saved)
         again = "where the backward computes it again, "
         again = again if node.primitive else "in all that the backward uses, "
         for edit in found:
@@ -278,7 +265,9 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
 
 def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
     """A copy or a mean for a sum, or a sum along other axes."""
-    name, (x, *_) = node.primitive.name if node.primitive else "", (*node.inputs, node)
+    if node.primitive is None:
+        return
+    name, x = node.primitive.name, node.inputs[0]
     if name == "scatter_add":
         written = partial(_written, node.attributes["index"], node)
         yield "equal indices overwrite {term}, and do not add it up", by(written, x)

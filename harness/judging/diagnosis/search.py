@@ -36,8 +36,9 @@ PAIRS = 8  # pairs of edits that are evaluated in full for one tensor
 HONEST = 0.1  # of the limit, 16 roundings: beyond them a type's errors hardly go
 SURE = 3  # rank below which no other explanation is looked for
 FAR = 8  # rank from which an explanation is no reason to stop
+Got = Mapping[str, Array | None]
 Move = tuple[Array, Edit]
-Weights = Mapping[Node, tuple[Array, Array]]
+Weights = Mapping[Node, Array]
 Predict = Callable[[Mapping[Node, Array]], Mapping[str, Array]]
 #: By an edit that fits no shape here, or an attribute of another operation.
 RAISED = (ValueError, TypeError, LookupError)
@@ -85,35 +86,26 @@ class Case:
     """What came back, and how far it may be off."""
 
     def __init__(
-        self,
-        right: Reference,
-        got: Mapping[str, Array | None],
-        judgements: Sequence[Any],
-        until: float,
+        self, right: Reference, got: Got, judgements: Sequence[Any], until: float
     ) -> None:
         """What is judged to be wrong is to be explained by the time `until`.
 
         It may be off by the judge's own tolerance, limit times radius.
         """
-        assert right.build is not None
         known = (j.convention for j in judgements if j.convention in right.graphs)
         ties = next(known, "first")
         self.sweep, self.until = Sweep(right.build, ties), until
         self.right = self.sweep.gradients(self.sweep.values)
+        given = {n: np.asarray(a, right.wide) for n, a in got.items() if a is not None}
         shapes = {n: value.shape for n, value in self.right.items()}
-        self.got = {
-            n: np.asarray(a, right.wide)
-            for n, a in got.items()
-            if a is not None and np.shape(a) == shapes.get(n)
-        }
+        self.got = {n: a for n, a in given.items() if a.shape == shapes.get(n)}
         wrong = (j.tensor for j in judgements if j.verdict in WRONG)
         self.wrong = [name for name in wrong if name in self.got]
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
-        few = self.digits < SHARP
-        self.wholes = right.wholes(ties, arithmetic) if few else {}
+        self.wholes = right.wholes(ties, arithmetic) if self.digits < SHARP else {}
         self.words = Words(self.sweep)
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         nodes = {*self.sweep.order, *self.sweep.parts.values()}
@@ -191,10 +183,7 @@ class Case:
 
 
 def explanations(
-    right: Reference,
-    got: Mapping[str, Array | None],
-    judgements: Sequence[Any],
-    seconds: float = EACH,
+    right: Reference, got: Got, judgements: Sequence[Any], seconds: float = EACH
 ) -> tuple[Sweep | None, dict[str, list[Finding]]]:
     """The right gradient's graph, and by wrong tensor what explains it, best first.
 
@@ -232,13 +221,14 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
     """Edits of one node, and pairs of them, that fit a tensor's projections."""
     error, room, of = case.projected(name)
     chances, moves = list[tuple[float, Edit]](), list[Move]()
-    for node, (weights, old) in of.items():
+    for node, weights in of.items():
         if case.late(EACH / 2):
             break  # the rest of the time is for other rows
+        value = case.sweep.values[node]
+        old = weights @ value.astype(np.float64).ravel()
         for edit in edits.local(node, case.sweep, case.digits):
-            value, make = case.sweep.values[node], edit.edits[node]
             with contextlib.suppress(*RAISED):
-                made = make(case.sweep.values.__getitem__)
+                made = edit.edits[node](case.sweep.values.__getitem__)
                 same = made.shape != value.shape or not (made != value).any()
                 if same and not edit.plain:
                     continue

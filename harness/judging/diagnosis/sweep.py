@@ -60,6 +60,7 @@ class Sweep:
         parts: Of which node each of these has some elements, if not all.
         names: Of inputs, cotangents and ends, whole.
         known: The nodes that have names.
+        made: Of a node of the backward by which node's rule, for which operand.
         order: All nodes, each after its inputs; `place` says where each stands.
         forward: Nodes that the outputs need.
         flowing: Nodes that depend on a cotangent, the ends first; `flows` is their set.
@@ -102,6 +103,16 @@ class Sweep:
                 self.flows.add(node)
         inner = self.flows - self.ends.keys()
         self.flowing = [*ends, *(n for n in self.order if n in inner)]
+        self.made: dict[Node, tuple[Node, int | None]] = {}
+        seen = {*self.forward}
+        for rule, dy, gradients in record.rules:
+            seen.add(dy)
+            # What stands between a cotangent and a part was made by the same rule.
+            for i, part in enumerate(gradients):
+                if part is not None and part is not dy:
+                    new = graph.topological_order([part], seen.__contains__)
+                    seen.update(new)
+                    self.made |= dict.fromkeys(new, (rule, None)) | {part: (rule, i)}
         graph.forward(self.order)
         self.values: dict[Node, Array] = {n: n.value for n in self.order}
 
@@ -151,17 +162,13 @@ class Sweep:
                     new[node] = np.asarray(edits[node](new.__getitem__))
         return new
 
-    def weights(
-        self, tensor: str, scales: Sequence[Array]
-    ) -> dict[Node, tuple[Array, Array]]:
-        """By flowing node how sums of a scaled tensor depend on it, and its share."""
-        goal, found = self.tensors[tensor], dict[Node, tuple[Array, Array]]()
+    def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
+        """By flowing node how sums of a scaled tensor depend on it."""
+        goal, found = self.tensors[tensor], dict[Node, Array]()
         parts = [graph.gradient([goal], [scale], self.flowing) for scale in scales]
         graph.forward(part for one in parts for part in one if part is not None)
         for node, *rows in zip(self.flowing, *parts, strict=True):
             flat = [row.value.ravel() for row in rows if row is not None]
             if flat:
-                weights = np.stack(flat).astype(np.float64)
-                now = self.values[node].astype(np.float64).ravel()
-                found[node] = weights, weights @ now
+                found[node] = np.stack(flat).astype(np.float64)
         return found

@@ -58,8 +58,8 @@ def region_of(bad: Mask) -> tuple[Mask, str]:
     if not bad.any():
         return bad, ""
     if bad.sum() == 1:
-        at = ", ".join(map(str, np.argwhere(bad)[0].tolist()))
-        return bad, "the last element" if bad.flat[-1] else f"the element [{at}]"
+        at = np.argwhere(bad)[0].tolist()
+        return bad, "the last element" if bad.flat[-1] else f"the element {at}"
     for axis in range(bad.ndim):
         wrong = bad.any(tuple(i for i in range(bad.ndim) if i != axis), keepdims=True)
         box &= wrong
@@ -92,8 +92,7 @@ def split(bad: Mask, alike: Mapping[str, Array]) -> str:
     """The one interval of values that tells wrong from right elements apart."""
     for name, array in alike.items() if 1 < bad.sum() < bad.size - 1 else ():
         for text, seen in ((name, array), (f"|{name}|", np.abs(array))):
-            low, high = seen[bad].min(), seen[bad].max()
-            rest = seen[~bad]
+            low, high, rest = seen[bad].min(), seen[bad].max(), seen[~bad]
             if (rest < low).all():
                 return f"those where {text} is at least {low:.4g}"
             if (rest > high).all():

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gradwatch.harness.judging.diagnosis.sweep import Edit, Sweep
-from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
@@ -23,26 +22,16 @@ class Words:
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
         self.names = sweep.names
-        self.made: dict[Node, tuple[Node, int | None]] = {}
         self.places: dict[Node, Any] = {}  # of what has none, its last user's
         for node in reversed(sweep.forward):
             place = sweep.record.places.get(node) or self.places.get(node)
             self.places[node] = place
             self.places |= {n: place for n in node.inputs if n not in self.places}
-        known = {*sweep.forward}
-        for rule, dy, parts in sweep.record.rules:
-            known.add(dy)
-            # What stands between a cotangent and a part was made by the same rule.
-            for i, part in enumerate(parts):
-                if part is not None and part is not dy:
-                    new = graph.topological_order([part], known.__contains__)
-                    known.update(new)
-                    self.made |= dict.fromkeys(new, (rule, None)) | {part: (rule, i)}
 
     def say(self, edit: Edit) -> str:
         """What an edit does, and the user's line that it is about."""
         first, *others = (self.sweep.parts.get(node, node) for node in edit.about)
-        made, _ = self.made.get(first, (first, None))
+        made, _ = self.sweep.made.get(first, (first, None))
         said = (edit.where + edit.text).format(
             *map(self.quoted, others),
             term=self.term(first),
@@ -90,7 +79,7 @@ class Words:
         """What a node of the backward carries: the term that a rule passes on."""
         if node in self.names:
             return self.names[node]
-        rule, place = self.made.get(node, (None, None))
+        rule, place = self.sweep.made.get(node, (None, None))
         if rule is None:  # a sum of terms, by the node whose gradient it is
             rules = self.sweep.record.rules
             ends = (self.quoted(end) for end, dy, _ in rules if dy is node)
