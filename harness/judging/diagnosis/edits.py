@@ -68,7 +68,7 @@ _ROWS: Sequence[Form] = (
     (6, "the last of {} is left out", lambda x: np.r_[x[:-1], 0 * x[-1:]]),
     (6, "the first of {} is left out", lambda x: np.r_[0 * x[:1], x[1:]]),
     (6, "the first of {} is alone", lambda x: np.r_[x[:1], 0 * x[1:]]),
-    (6, "the last of {} overwrites the others", lambda x: np.r_[0 * x[:-1], x[-1:]]),
+    (6, "the last copy overwrites all of {}", lambda x: np.r_[0 * x[:-1], x[-1:]]),
     (7.5, "the first of {} stands for all", lambda x: 0 * x + x[0]),
 )
 
