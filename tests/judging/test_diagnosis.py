@@ -321,6 +321,17 @@ def test_a_factor_within_one_rounding_of_1_is_not_said() -> None:
     assert found["da"][0].sentence.startswith("no element of da is off by more")
 
 
+def test_a_scalar_that_is_off_only_as_a_whole_has_a_sentence() -> None:
+    """It has no axis along which a part of it could be wrong."""
+    b, dy = map(PRECISIONS["bfloat16"].round, RNG.standard_normal((2, 4, 6)))
+    problem = Problem(
+        catalogue.load_op("mul"), {"a": np.array(3.0), "b": b}, [dy], dtype="bfloat16"
+    )
+    got = {"da": np.sum(dy * b), "db": dy * 3}
+    _, found = explanations(reference(problem), got, [Judgement("da", "disagree")])
+    assert found["da"][0].sentence
+
+
 def test_what_a_few_digits_show_is_not_certain() -> None:
     """Eight elements of eight digits agree by chance, those of 24 do not."""
     a, b, dy = RNG.integers(1, 5, (3, 8)).astype(np.float32)

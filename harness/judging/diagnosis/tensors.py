@@ -29,7 +29,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
         words = f"{where} of {{term}} is not finite"
         parts.append((1, words, lambda x: np.where(region, got, x)))
     # What is wrong in a part alone may be a factor of what belongs there.
-    ratios = got[region] / value[region] if where else got[:0]
+    ratios = got[region] / value[region] if where else np.empty(0)
     finite = ratios[np.isfinite(ratios)]
     factor = float(np.median(finite)) if finite.size else np.nan
     plain = written(factor, (), 1e-3)
