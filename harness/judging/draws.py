@@ -230,6 +230,8 @@ class Draws:
         values: dict[Node, Pair] = {}
         turned: dict[tuple[Node, ...], Array] = {}
         again = self._again.difference(keep)
+        noise = functools.partial(self._noise, rng=rng, together=together, alike=alike)
+        moved = functools.partial(self._moved, share=share, noise=noise)
         for node in self.order:
             if node in self._choices:
                 values[node] = self._weights(node, rng, share, together, turned)
@@ -237,17 +239,13 @@ class Draws:
                 given = [values[s] for s in node.inputs]
                 for i, source in enumerate(node.inputs if again else ()):
                     if source in again:
-                        noise = functools.partial(
-                            self._noise, source, rng, together, alike
-                        )
-                        given[i] = self._moved(source, given[i], share, noise)
+                        given[i] = moved(source, given[i])
                 values[node] = self._computed(node, given)
             if self.hot:
                 plus, minus = values[node]
                 values[node] = self._overflown(plus), self._overflown(minus)
             if node not in self._choices and node not in again:
-                noise = functools.partial(self._noise, node, rng, together, alike)
-                values[node] = self._moved(node, values[node], share, noise)
+                values[node] = moved(node, values[node])
             if node in self._nothing:
                 still = self._nothing[node], node.value
                 plus, minus = values[node]
@@ -267,14 +265,14 @@ class Draws:
         return computed(node, *plus), computed(node, *minus)
 
     def _moved(
-        self, node: Node, pair: Pair, share: float, noise: Callable[[], Array]
+        self, node: Node, pair: Pair, share: float, noise: Callable[[Node], Array]
     ) -> Pair:
         """A node's values, off by its own rounding."""
         width = self._widths.get(node)
         if width is None:
             return pair
         plus, minus = pair
-        moved = np.asarray((share * width) * noise())
+        moved = np.asarray((share * width) * noise(node))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved

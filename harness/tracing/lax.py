@@ -245,7 +245,7 @@ class Walk:
         types = [getattr(v.aval, "dtype", None) for v in equation.outvars]
         floating = any(t is not None and is_inexact(t) for t in types)
         known = not any(map(parts, args))
-        if name in ("eigh", "svd"):
+        if name in ("eigh", "svd") and not known and params.get("compute_uv", True):
             self.vectors.append(equation)
         if name in HIGHER:
             return HIGHER[name](self, equation, *args)

@@ -129,7 +129,8 @@ def test_equal_numbers_are_rounded_alike(monkeypatch):
     total = whole.parts[0]
     alike = total.projection / total.norm
     noise = Draws._noise
-    monkeypatch.setattr(Draws, "_noise", lambda *given: noise(*given[:-1], False))
+    apart = {"alike": False}
+    monkeypatch.setattr(Draws, "_noise", lambda *a, **how: noise(*a, **how | apart))
     total = one(build)[0].parts[0]
     assert total.projection / total.norm < alike / 2
 
