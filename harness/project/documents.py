@@ -16,7 +16,7 @@ import platform
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -228,15 +228,20 @@ def bytes_of(source: str | Path) -> bytes:
     return content
 
 
-def decoded(content: bytes, kind: type[T], source: str | Path) -> T:
-    """Return JSON as one value of a type.
+def decoded(
+    content: bytes,
+    kind: type[T],
+    source: str | Path,
+    hook: Callable[[Any, Any], Any] | None = None,
+) -> T:
+    """Return JSON as one value of a type; `hook` is for types that JSON has not.
 
     Raises:
         Unreadable: It is damaged or of another type; the message begins with `source`
             and never has the whole of a value.
     """
     try:
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.json.decode(content, type=kind, dec_hook=hook)
     except RecursionError:
         raise Unreadable("nested too deeply", source) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -261,6 +266,10 @@ class _Marked(Struct):
 
 #: Odd records that end the reading of a file: it is another thing than it says.
 ODD = 1000
+
+
+class _Each:
+    """Any record, while a document is read one by one."""
 
 
 def read(
@@ -288,16 +297,21 @@ def read(
     except Unreadable as error:
         if troubles is None:
             raise
-        why, records = error.why, list[Record]()
-    found = decoded(content, generic[Any, kind.summary], source)
-    for value in found.records:
-        with contextlib.suppress(
-            msgspec.ValidationError, OverflowError, RecursionError
-        ):
+        why, odd, records = error.why, 0, list[Record]()
+
+    def each(_: Any, value: Any) -> _Each:
+        nonlocal odd
+        try:
             records.append(msgspec.convert(value, kind.record))
-    odd = len(found.records) - len(records)
-    if not records or odd >= ODD:
+        except (msgspec.ValidationError, OverflowError, RecursionError):
+            odd += 1
+        if odd == ODD:
+            raise Unreadable(f"{ODD} records are odd ({why})", source)
+        return _Each()
+
+    found = decoded(content, generic[_Each, kind.summary], source, each)
+    if not records:
         raise Unreadable(why, source)
-    counted = f"{odd} of {len(found.records)} records are odd and left out"
+    counted = f"{odd} of {odd + len(records)} records are odd and left out"
     troubles.append(Unreadable(f"{counted} ({why})", source))
     return Document(found.environment, found.summary, records)

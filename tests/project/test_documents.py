@@ -193,6 +193,17 @@ def test_a_file_whose_records_are_odd_as_a_whole_is_refused(tmp_path, sound, odd
     assert not troubles
 
 
+def test_reading_ends_at_the_thousandth_odd_record(tmp_path, monkeypatch):
+    file, seen, convert = tmp_path / "run.json", [], msgspec.convert
+    content = {"schema": 1, "environment": {}, "summary": {}}
+    file.write_text(json.dumps({**content, "records": [{}] * 5 * documents.ODD}))
+    one_by_one = lambda value, kind: seen.append(value) or convert(value, kind)  # noqa: E731
+    monkeypatch.setattr(documents.msgspec, "convert", one_by_one)
+    with pytest.raises(Unreadable, match=f"{documents.ODD} records are odd"):
+        documents.read(file, AGREE, [])
+    assert len(seen) == documents.ODD
+
+
 def test_half_a_surrogate_pair_is_written_as_what_can_be_read(tmp_path):
     file = tmp_path / "run.json"
     summary = TimeSummary(untimed={"dot": "half \ud800 a pair"})
