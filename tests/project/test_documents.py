@@ -197,7 +197,11 @@ def test_reading_ends_at_the_thousandth_odd_record(tmp_path, monkeypatch):
     file, seen, convert = tmp_path / "run.json", [], msgspec.convert
     content = {"schema": 1, "environment": {}, "summary": {}}
     file.write_text(json.dumps({**content, "records": [{}] * 5 * documents.ODD}))
-    one_by_one = lambda value, kind: seen.append(value) or convert(value, kind)  # noqa: E731
+
+    def one_by_one(value, kind):
+        seen.append(value)
+        return convert(value, kind)
+
     monkeypatch.setattr(documents.msgspec, "convert", one_by_one)
     with pytest.raises(Unreadable, match=f"{documents.ODD} records are odd"):
         documents.read(file, AGREE, [])
