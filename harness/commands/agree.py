@@ -47,7 +47,6 @@ from gradwatch.impls.catalogue import framework_of
 @options.timeout
 @options.require("Fail with exit code 3")
 @options.on
-@options.fresh
 @click.option("--next", "following", hidden=True, default="")  # of `init`
 @options.json_file
 @click.option("--junit", "junit_file", metavar="F", help="Write JUnit XML, for CI.")

@@ -64,7 +64,12 @@ def command(wanted: tuple[str, ...]) -> int:
     if not names:
         return 1
     click.echo(f"\n$ gradwatch agree --op {names}")
-    return _first_verdict(names, root) or int(any(troubles.values()))
+    # In a process of its own, which finds the table that has just been written.
+    variables = {k: v for k, v in os.environ.items() if k != VARIABLE}
+    call = [sys.executable, "-m", "gradwatch", "agree", "--op", names]
+    call += ["--next", "pytest; git add . && git commit; asv run 'HEAD^!'"]
+    told = subprocess.run(call, cwd=root, env=variables, preexec_fn=with_this_process())
+    return told.returncode or int(any(troubles.values()))
 
 
 def _root(folder: Path) -> Path:
@@ -74,85 +79,68 @@ def _root(folder: Path) -> Path:
     return next((p for p in places if any((p / m).exists() for m in marks)), folder)
 
 
-def _first_verdict(op: str, root: Path) -> int:
-    """Of a process of its own, which finds the table that has just been written."""
-    variables = {k: v for k, v in os.environ.items() if k != VARIABLE}
-    following = "pytest; git add . && git commit; asv run 'HEAD^!'"
-    call = [sys.executable, "-m", "gradwatch", "agree", "--op", op, "--next", following]
-    done = subprocess.run(call, cwd=root, env=variables, preexec_fn=with_this_process())
-    return done.returncode
-
-
 # The subject ----------------------------------------------------------------------
 
 _PACKAGES = ("numpy", "torch")  # whose versions a history belongs to
+_SIZES = {"small": (7,), "middle": (3, 8), "large": (64, 1000)}
 
 #: From the shape of the first input that of another: as large, its last axis, a matrix.
 Kind = Callable[[tuple[int, ...]], tuple[int, ...]]
 _KINDS: tuple[Kind, ...] = (lambda s: s, lambda s: s[-1:], lambda s: (s[-1], s[-1]))
 
 
-class NotUsable(click.UsageError):
-    """`module:name` names nothing that can be judged; the message says why."""
-
-
 @dataclass(frozen=True)
 class Subject:
     """The operation of the first page.
 
-    `import_line` and `call` are how a test calls it on tensors; `formula` is the body
-    of the page's formula, and `measures` the project's file or folder that holds it.
-    `kinds` give the shape of each input.
+    `call` is what a test calls on tensors, and `attribute` what it imports from the
+    `module`; `formula` is the body of the page's formula, and `measures` the project's
+    file or folder that holds the code. `kinds` give the shape of each input.
     """
 
     name: str
     title: str
+    module: str
+    attribute: str
+    call: str
     inputs: tuple[str, ...]
     formula: str
     implementation: str
-    import_line: str
-    call: str
     measures: str = ""
     kinds: tuple[Kind, ...] = _KINDS[:1]
 
 
 def example() -> Subject:
     """Return a page to start from: SiLU, with a backward by hand."""
-    return Subject(
-        "silu",
-        "SiLU of each element: y = x s(x), where s is the logistic function.",
-        ("x",),
-        "    return x * xp.sigmoid(x)",
-        _filled("example.txt"),
-        "from torch.nn.functional import silu",
-        "silu",
-    )
+    title = "SiLU of each element: y = x s(x), where s is the logistic function."
+    place = ("torch.nn.functional", "silu", "silu")
+    formula, by_hand = "    return x * xp.sigmoid(x)", _filled("example.txt")
+    return Subject("silu", title, *place, ("x",), formula, by_hand)
 
 
 def subject(wanted: str, root: Path) -> Subject:
     """Return the subject that `module:name` is: a function, or an autograd.Function.
 
     Raises:
-        NotUsable: It cannot be imported, or its inputs have no names.
+        click.UsageError: It cannot be imported, or its inputs have no names.
     """
     module, _, attribute = wanted.partition(":")
     thing = _import(module, attribute, root)
     forward = getattr(thing, "forward", None) if inspect.isclass(thing) else None
-    call = f"{attribute}.apply" if forward else attribute
+    place = (module, attribute, f"{attribute}.apply" if forward else attribute)
     inputs = _inputs(forward or thing, skip=1 if forward else 0)
     if not inputs:
-        raise NotUsable(f"{wanted} takes no tensor by position")
-    own = {"module": module, "attribute": attribute, "call": call}
+        raise click.UsageError(f"{wanted} takes no tensor by position")
+    own = dict(zip(("module", "attribute", "call"), place, strict=True))
     return Subject(
-        name=re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower(),
-        title=f"{attribute} of {module}, and whether its gradient is right.",
-        inputs=inputs,
-        formula=_formula(forward or thing, attribute),
-        implementation=_filled("own.txt", arguments=", ".join(inputs), **own),
-        import_line=f"from {module} import {attribute}",
-        call=call,
-        measures=_place(sys.modules[module], root),
-        kinds=_fitting(getattr(thing, "apply", thing), len(inputs)),
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", attribute).lower(),
+        f"{attribute} of {module}, and whether its gradient is right.",
+        *place,
+        inputs,
+        _formula(forward or thing, attribute),
+        _filled("own.txt", arguments=", ".join(inputs), **own),
+        _place(sys.modules[module], root),
+        _fitting(getattr(thing, "apply", thing), len(inputs)),
     )
 
 
@@ -175,16 +163,16 @@ def _import(module: str, attribute: str, root: Path) -> Any:
     if not module or not attribute.isidentifier():
         of_it = [name for name in kernels(root) if name.startswith(f"{module}:")]
         there = ", ".join(of_it) or f"{module or 'mykernels'}:NAME"
-        raise NotUsable(f"write it as module:name: {there}")
+        raise click.UsageError(f"write it as module:name: {there}")
     sys.path[:0] = [str(root), str(root / "src")]
     try:
         thing = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        raise NotUsable(f"{module} cannot be imported: {error}") from None
+        raise click.UsageError(f"{module} cannot be imported: {error}") from None
     except AttributeError:
-        raise NotUsable(f"{module} has no {attribute}") from None
+        raise click.UsageError(f"{module} has no {attribute}") from None
     if not callable(thing):
-        raise NotUsable(f"{module}:{attribute} cannot be called")
+        raise click.UsageError(f"{module}:{attribute} cannot be called")
     return thing
 
 
@@ -234,24 +222,26 @@ def _parsed(function: Any) -> ast.FunctionDef | None:
     return node if isinstance(node, ast.FunctionDef) else None
 
 
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
 def _carried(function: Any, node: ast.FunctionDef, done: set[str]) -> Iterator[str]:
     """Yield the constants, imports and helpers of its module that a function uses."""
     within = getattr(function, "__globals__", {})
-    for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)}):
-        value = within.get(name)
-        if name in done or name not in within or _is_torch(value):
+    for name in sorted(_names(node) & {*within} - done):
+        value = within[name]
+        if name in done or _is_torch(value):  # done: by a helper
             continue
         done.add(name)
         source = str(getattr(value, "__module__", "") or "")
         if isinstance(value, (bool, int, float)):
             yield f"{name} = {value!r}"
         elif inspect.ismodule(value):
-            short = value.__name__ == name
-            yield f"import {name}" if short else f"import {value.__name__} as {name}"
+            yield f"import {value.__name__} as {name}"
         elif inspect.isfunction(value) and (helper := _parsed(value)):
             yield from _carried(value, helper, done)
-            arguments = ast.unparse(helper.args)
-            yield f"def {name}({arguments}):"
+            yield f"def {name}({ast.unparse(helper.args)}):"
             yield textwrap.indent("\n".join(_renamed(value, helper.body)), "    ")
         elif source.partition(".")[0] in sys.stdlib_module_names:
             yield f"from {source} import {getattr(value, '__name__', name)} as {name}"
@@ -274,11 +264,10 @@ def _renamed(function: Any, body: Sequence[ast.stmt]) -> list[str]:
 
 def _is_aside(line: ast.stmt) -> bool:
     """Return whether a line is a docstring, about ctx, or imports torch."""
-    names = {n.id for n in ast.walk(line) if isinstance(n, ast.Name)}
     if isinstance(line, ast.Import):
         return all(a.name.partition(".")[0] == "torch" for a in line.names)
     quoted = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-    return quoted or "ctx" in names
+    return quoted or "ctx" in _names(line)
 
 
 class _Renamed(ast.NodeTransformer):
@@ -287,34 +276,24 @@ class _Renamed(ast.NodeTransformer):
     def __init__(self, theirs: Collection[str]) -> None:
         self.theirs = theirs
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """A function of a module of theirs, however deep: its last name."""
-        root: ast.AST = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        if isinstance(root, ast.Name) and root.id in self.theirs:
-            return ast.Attribute(ast.Name("xp", ast.Load()), node.attr, node.ctx)
-        return self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        """A function that was imported by its name."""
-        if node.id in self.theirs:
-            return ast.Attribute(ast.Name("xp", ast.Load()), node.id, node.ctx)
-        return node
+    def visit(self, node: ast.AST) -> Any:
+        """A function of theirs, or a module of theirs however deep: its name."""
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            parts = ast.unparse(node).split(".")
+            if parts[0] in self.theirs and all(map(str.isidentifier, parts)):
+                return ast.Attribute(ast.Name("xp", ast.Load()), parts[-1], node.ctx)
+        return super().visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """What xp has not: softplus(x) is what its hint writes in terms of x."""
         self.generic_visit(node)
         written = WRITTEN_AS.get(ast.unparse(node.func).removeprefix("xp."), "")
-        if node.keywords or len(node.args) != 1 or not written:
-            return node
-        given = ast.unparse(node.args[0])
-        with contextlib.suppress(SyntaxError):
-            found = ast.parse(re.sub(r"\bx\b", f"({given})", written), mode="eval").body
-            names = {
-                n.id for n in ast.walk(ast.parse(written)) if isinstance(n, ast.Name)
-            }
-            return found if names <= {"xp", "x"} else node
+        if written and len(node.args) == 1 and not node.keywords:
+            given = f"({ast.unparse(node.args[0])})"
+            with contextlib.suppress(SyntaxError):
+                if _names(ast.parse(written)) <= {"xp", "x"}:
+                    text = re.sub(r"\bx\b", given, written)
+                    return ast.parse(text, mode="eval").body
         return node
 
     def visit_keyword(self, node: ast.keyword) -> ast.AST:
@@ -346,20 +325,21 @@ def trouble(about: Subject, root: Path) -> str:
 
 def kernels(root: Path) -> list[str]:
     """Return every autograd.Function in the modules of a repository: module:name."""
-    found = []
+    found = list[str]()
     for folder in (root, root / "src"):
-        files = [*folder.glob("*.py"), *folder.glob("[!.]*/*.py")]
-        for file in sorted(files):
+        for file in sorted([*folder.glob("*.py"), *folder.glob("[!.]*/*.py")]):
             parts = file.relative_to(folder).with_suffix("").parts
             if parts[0] in ("src", "tests", "gradwatch_ops"):
                 continue
             with contextlib.suppress(OSError, SyntaxError, ValueError):
-                for node in ast.parse(file.read_text("utf-8")).body:
-                    if not isinstance(node, ast.ClassDef):
-                        continue
-                    bases = map(ast.unparse, node.bases)
-                    if any(b.endswith("autograd.Function") for b in bases):
-                        found.append(f"{'.'.join(parts)}:{node.name}")
+                found += [
+                    f"{'.'.join(parts)}:{node.name}"
+                    for node in ast.parse(file.read_text("utf-8")).body
+                    if isinstance(node, ast.ClassDef)
+                    and any(
+                        ast.unparse(b).endswith("autograd.Function") for b in node.bases
+                    )
+                ]
     return found
 
 
@@ -394,40 +374,32 @@ def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
 
 def _fields(about: Subject, root: Path) -> dict[str, str]:
     """Return what the templates name."""
-    shapes = {"small": (7,), "middle": (3, 8), "large": (64, 1000)}
-    named = [*zip(about.inputs, about.kinds, strict=True)]
-    packages = []
+    named, packages = [*zip(about.inputs, about.kinds, strict=True)], list[str]()
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version(name).partition("+")[0]
             packages.append(f'"{name}": ["{version}"]')
+    known = dict[str, Any]()  # where pip has gradwatch from: it is on no index
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        installed = importlib.metadata.distribution("gradwatch")
+        known = json.loads(installed.read_text("direct_url.json") or "{}")
+    commit = known.get("vcs_info", {}).get("commit_id")
     return {
         **vars(about),
         **{
             size: ", ".join(f"{name}={kind(shape)}" for name, kind in named)
-            for size, shape in shapes.items()
+            for size, shape in _SIZES.items()
         },
-        "shapes": str([kind(shapes["large"]) for _, kind in named]),
+        "shapes": str([kind(_SIZES["large"]) for kind in about.kinds]),
         "inputs": " ".join(about.inputs),
         "arguments": ", ".join(about.inputs),
         "implementation": about.implementation.rstrip(),
         "python": json.dumps("{}.{}".format(*sys.version_info)),
         "requirements": ", ".join(packages),
         "project": json.dumps(root.name),
-        "source": _source(),
+        "source": f"git+{known['url']}@{commit}" if commit else "git+URL",
         "measures": json.dumps(about.measures) if about.measures else "",
     }
-
-
-def _source() -> str:
-    """Return where pip gets this gradwatch from: its name alone is on no index."""
-    about: str | None = None
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        installed = importlib.metadata.distribution("gradwatch")
-        about = installed.read_text("direct_url.json")
-    known = json.loads(about or "{}")
-    commit = known.get("vcs_info", {}).get("commit_id")
-    return f"git+{known['url']}@{commit}" if commit else "git+URL"
 
 
 def _filled(template: str, /, **fields: Any) -> str:

@@ -10,11 +10,9 @@ import click
 
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say
-from gradwatch.harness.nightly import runner
-from gradwatch.harness.nightly.night import Night, Report
+from gradwatch.harness.nightly import report as reporting
+from gradwatch.harness.nightly.night import Night, run
 from gradwatch.harness.nightly.parts import PARTS
-from gradwatch.harness.nightly.report import shown
-from gradwatch.harness.nightly.runner import problems_of
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.paths import ROOT
@@ -51,7 +49,6 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
 @options.backend
 @options.several("part", lambda: PARTS, f"Only this part: {', '.join(PARTS)}.")
 @options.require("End with exit code 3")
-@options.fresh
 @options.seed
 @options.jobs
 def command(
@@ -78,13 +75,13 @@ def command(
     given["backends"] = options.framework_backends(backends)
     try:
         with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
-            before, notes = problems_of(folder / "nightly.json")
+            before, notes = reporting.problems_of(folder / "nightly.json")
             for note in notes:
                 say(note)
             night = Night(folder, **given)
-            done = runner.run(night, chosen, lambda one: say(shown(one)))
-            report = Report(done, before, notes)
-            runner.write(report, night)
+            done = run(night, chosen, lambda one: say(reporting.shown(one)))
+            report = reporting.Report(done, before, notes)
+            reporting.write(report, night)
     except (Busy, NoCommit) as error:
         raise click.UsageError(str(error)) from None
     headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]
@@ -93,7 +90,7 @@ def command(
     ending(
         re.sub("[*`]", "", headline),
         "red" if report.exit_code else "green",
-        absent="; ".join(f"{d.name}: {d.outcome}" for d in report.parts if d.required),
+        absent="; ".join(f"{d.name}: {d.line}" for d in report.parts if d.required),
         next_step=f"{shown_as}/summary.md has all of it, dashboard/ shows it",
     )
     return report.exit_code

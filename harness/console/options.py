@@ -122,8 +122,6 @@ on = click.option(
     metavar="HOSTS",
     help="Where to judge: dask:// or tls://HOST:PORT, a Dask cluster.",
 )
-#: For scripts of the time when verdicts were remembered: now all is judged anyway.
-fresh = click.option("--fresh", is_flag=True, hidden=True, expose_value=False)
 threads = click.option(
     "--threads", default=1, show_default=True, help="Threads of a framework."
 )

@@ -88,13 +88,12 @@ class Frame:
         looks: Looks,
         *,
         size: int = 6,
-        joined: bool = False,
         rings: Sequence[tuple[Point, str]] = (),
     ) -> Chart:
         """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
 
-        Lines join the points of each runner if they are `joined`; `rings` have the
-        colour that stands with each point.
+        Lines join the points of each runner; `rings` have the colour that stands with
+        each point.
         """
         self._sources["points"].data = {
             **_columns(" ".join(Point._fields), points),
@@ -103,7 +102,7 @@ class Frame:
             "size": [size] * len(points),
         }
         runs: dict[str, tuple[list[float], list[float]]] = {}
-        for point in points if joined else ():
+        for point in points:
             xs, ys = runs.setdefault(point.runner, ([], []))
             xs.append(point.x)
             ys.append(point.y)
@@ -117,11 +116,8 @@ class Frame:
 
 def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
     """Rows as the columns of a source; all columns exist where there are no rows."""
-    columns: dict[str, list[Any]] = {name: [] for name in names.split()}
-    for row in rows:
-        for column, value in zip(columns.values(), row, strict=True):
-            column.append(value)
-    return columns
+    several = [*rows]
+    return {name: [row[i] for row in several] for i, name in enumerate(names.split())}
 
 
 @functools.cache
@@ -164,7 +160,7 @@ def times(
         return None
     frame = _frame("times")
     frame.plot.y_range = _decades(points)
-    return frame.filled(points, looks, joined=True)
+    return frame.filled(points, looks)
 
 
 def history(
@@ -186,34 +182,27 @@ def history(
         present = np.flatnonzero(np.isfinite(one.values[since:])) + since
         for place in map(int, present):
             exact, commit = one.values[place], commits[place]
-            ends = (one.values[place], one.low[place], one.high[place])
-            y, low, high = (_digits(scale * (zero if v <= 0 else v)) for v in ends)
+            ends = (exact, one.low[place], one.high[place])
+            # With four digits: more would be noise and double the size of a file.
+            figures = (f"{scale * (zero if v <= 0 else v):.4g}" for v in ends)
+            y, low, high = map(float, figures)
+            low, high = (y if math.isnan(end) else end for end in (low, high))
+            detail = clock(exact) if unit == "seconds" else f"{exact:.3g} {unit}"
             name = commit.hash[:12]
             what = f"{name} {commit.subject}"
-            detail = clock(exact) if unit == "seconds" else f"{exact:.3g} {unit}"
-            low, high = (y if math.isnan(end) else end for end in (low, high))
             points.append(Point(one.line, place, y, what, detail, low, high, name))
             if place in changed:
                 rings.append((points[-1], changed[place]))
     frame = _frame("history")
-    _label(frame, [f"{c.hash[:7]} {c.date[5:10]}" for c in commits])
-    frame.plot.yaxis.axis_label = label
-    frame.plot.y_range = _decades(points)
-    return frame.filled(points, looks, size=4, joined=True, rings=rings)
-
-
-def _label(frame: Frame, names: Sequence[str]) -> None:
-    """Name the places 0, 1, ... of the x axis; of many only some, evenly."""
-    step = -(-len(names) // TICKS)
-    shown = {i: names[i] for i in range((len(names) - 1) % step, len(names), step)}
+    step = -(-len(commits) // TICKS)
+    named = range((len(commits) - 1) % step, len(commits), step)
+    shown = {i: f"{commits[i].hash[:7]} {commits[i].date[5:10]}" for i in named}
     frame.plot.xaxis.ticker = models.FixedTicker(ticks=list(shown))
     frame.plot.xaxis.major_label_overrides = shown
     frame.plot.xaxis.major_label_orientation = math.pi / 4
-
-
-def _digits(value: float) -> float:
-    """A value with four digits: more would be noise and double the size of a file."""
-    return float(f"{value:.4g}")
+    frame.plot.yaxis.axis_label = label
+    frame.plot.y_range = _decades(points)
+    return frame.filled(points, looks, size=4, rings=rings)
 
 
 def _decades(points: Sequence[Point]) -> models.Range1d:

@@ -30,11 +30,7 @@ def runner_of(backend: str, device: str) -> str:
 
 @dataclass
 class MachineResults:
-    """One machine's results.
-
-    `judged` has the records of the first backward pass, `orders` those of other orders
-    of differentiation by name. `origin[kind][place]` is the document they came from.
-    """
+    """One machine's results; `origin[kind][place]` is the document they came from."""
 
     machine: str
     sources: list[Source]
@@ -43,7 +39,6 @@ class MachineResults:
     timed: dict[Place, list[TimeRecord]] = field(default_factory=dict)
     compared: list[CompareRecord] = field(default_factory=list)
     origin: dict[str, dict[Place, Source]] = field(default_factory=dict)
-    orders: dict[Place, dict[str, list[AgreeRecord]]] = field(default_factory=dict)
 
     def newest(self, kind: str) -> Source | None:
         """The newest document of a kind."""
@@ -69,10 +64,9 @@ class MachineResults:
     def ran(self) -> tuple[str, ...]:
         """Backends that have results, and not only dialects that the pages lack."""
         ran = {runner for _, runner in self.timed}
-        for place, first in self.judged.items():
-            records = chain(first, *self.orders[place].values())
+        for (_, runner), records in self.judged.items():
             if any(record.verdict != "unsupported" for record in records):
-                ran.add(place[1])
+                ran.add(runner)
         return tuple(sorted(ran))
 
     @property
@@ -104,15 +98,10 @@ class MachineResults:
         judged = (s.summary.pairs for s in self.sources if s.kind == "agree")
         return next((pairs[op] for pairs in judged if pairs.get(op)), {})
 
-    def of_all_orders(self, op: str = "") -> list[AgreeRecord]:
-        """All records of an op, or of all ops: of every order of differentiation."""
-        return [
-            record
-            for place, records in self.judged.items()
-            if op in ("", place[0])
-            for several in (records, *self.orders[place].values())
-            for record in several
-        ]
+    def records(self, op: str = "") -> list[AgreeRecord]:
+        """The verdicts on an op, or on all ops, in every order of differentiation."""
+        wanted = (rs for place, rs in self.judged.items() if op in ("", place[0]))
+        return list(chain.from_iterable(wanted))
 
     def untimed(self, op: str) -> dict[str, str]:
         """What the newest timing run left out of this op, and why."""
@@ -136,11 +125,5 @@ def machine_results(results: Results, machine: str) -> MachineResults:
                 place = (record.op, runner_of(record.backend, record.device))
                 if origin.setdefault(place, source) is source:
                     places.setdefault(place, []).append(record)
-    for place, records in here.judged.items():
-        here.judged[place] = [r for r in records if r.order == FIRST_ORDER]
-        orders = here.orders[place] = {}
-        for record in records:
-            if record.order != FIRST_ORDER:
-                orders.setdefault(record.order, []).append(record)
     here.compared = [r for s in own if s.kind == "compare" for r in s.records]
     return here

@@ -3,55 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from gradwatch.harness.agreement.overall import Overall, overall
-from gradwatch.harness.dashboard.machine import MachineResults
-from gradwatch.harness.dashboard.sources import Source
+from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project.verdicts import SIGNS, VERDICTS
+from gradwatch.harness.project.records import AgreeRecord
+from gradwatch.harness.project.verdicts import VERDICTS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
 # reference than a hundredth of a radius, and limits are about 17.
 FAINTEST, STRONGEST = 1e-2, 1e3
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """The results of one op on one backend.
 
-    `verdict` is one of the judge's, or "missing" (the backend cannot run here), or
-    "none" (nothing was judged). `defect` is the reason of a known defect. `speed` is
-    the time divided by that of the fastest backend that is right. `orders` are the
-    verdicts on other orders of differentiation: all else is of the first one.
+    `verdict` is one of the judge's, or "none": nothing was judged. `defect` is the
+    reason of a known defect. `speed` is the time divided by that of the fastest backend
+    that is right. `orders` are the verdicts on other orders of differentiation: all
+    else is of the first one.
     """
 
     op: str
     runner: str
-    verdict: str
-    sign: str
+    verdict: str = "none"
     ratio: float | None = None
     limit: float | None = None
     tensors: int = 0
     unexpected: int = 0
     defect: str = ""
     message: str = ""
-    speed: float | None = None
-    untimed: str = ""
     older: str = ""
+    speed: float | None = None
     orders: Mapping[str, Overall] = field(default_factory=dict)
 
     @property
     def judged(self) -> bool:
-        """Whether it has a verdict of the judge's."""
-        return self.verdict not in ("none", "missing")
-
-    @property
-    def has_run(self) -> bool:
-        """Whether there is anything to show."""
-        return self.judged or bool(self.speed or self.orders)
+        """Whether it has a verdict."""
+        return self.verdict != "none"
 
     @property
     def wrong(self) -> bool:
@@ -64,24 +58,6 @@ class Cell:
         return any(order.unexpected for order in self.orders.values())
 
     @property
-    def description(self) -> str:
-        """The cell in words."""
-        allowed = f" of {short(self.limit)} allowed" if self.limit else ""
-        counted = f"{self.unexpected} of {self.tensors} tensors not as expected"
-        parts = (
-            f"{self.op} on {self.runner}: {self.verdict}",
-            self.defect and f"known defect: {self.defect}",
-            self.ratio is not None
-            and f"worst error {short(self.ratio)} rounding radii{allowed}",
-            self.unexpected and counted,
-            self.speed and f"takes {short(self.speed)} times as long as the fastest",
-            self.untimed,
-            self.older,
-            *(f"{name}: {one.verdict}" for name, one in self.orders.items()),
-        )
-        return "; ".join(str(part) for part in parts if part)
-
-    @property
     def rank(self) -> tuple[bool, bool, bool, int, int, float]:
         """Sorts cells, the worst last: wrong, then a known defect, then by verdict."""
         verdict = self.verdict
@@ -92,7 +68,7 @@ class Cell:
 
 
 # What a cell says that has no error to show; the least comes first.
-_CALM = ("none", "missing", "unsupported", "agree", "vacuous")
+_CALM = ("none", "unsupported", "agree", "vacuous")
 
 Cells = Mapping[str, Mapping[str, Cell]]  # by op, then by runner
 
@@ -120,59 +96,36 @@ def bar_length(ratio: float | None) -> float:
 def matrix(here: MachineResults) -> dict[str, dict[str, Cell]]:
     """All cells, by op and then by runner."""
     entries, head = known.load(), here.newest("agree")
-    cells: dict[str, dict[str, Cell]] = {}
-    for op in here.ops:
-        row = {
-            runner: _cell(op, runner, here, entries, head) for runner in here.runners
-        }
-        cells[op] = _with_speed(row, here)
+    cells = {op: {name: Cell(op, name) for name in here.runners} for op in here.ops}
+    for cell in (cell for row in cells.values() for cell in row.values()):
+        cell.message = here.missing.get(cell.runner, "not judged")
+        by_order = defaultdict[str, list[AgreeRecord]](list)
+        for record in here.judged.get((cell.op, cell.runner), ()):
+            by_order[record.order].append(record)
+        records = by_order.pop(FIRST_ORDER, [])
+        cell.orders = {name: overall(of_it) for name, of_it in by_order.items()}
+        if not records:
+            continue
+        judged = overall(records)
+        cell.verdict, cell.unexpected = judged.verdict, judged.unexpected
+        worst, cell.tensors = judged.worst, len(records)
+        cell.ratio, cell.limit = worst.distance, worst.limit
+        cell.message = worst.message
+        if judged.listed and not judged.unexpected:
+            reasons = (e.reason for e in entries if e.is_expected_in(worst))
+            cell.defect = next(reasons, "listed")
+        # Each record of results/latest may be of another commit.
+        origin = here.origin["agree"][cell.op, cell.runner].environment
+        commit = max((r.date, r.commit) for r in records)[1] or origin.commit
+        if head and commit != head.environment.commit:
+            cell.older = f"from the older commit {commit[:8]}"
+    for row in cells.values():
+        _add_speed(row, here)
     return cells
 
 
-def _cell(
-    op: str,
-    runner: str,
-    here: MachineResults,
-    entries: Sequence[known.Known],
-    head: Source | None,
-) -> Cell:
-    """The cell of an op on a runner; `head` is the newest run of the suite."""
-    several = here.orders.get((op, runner), {})
-    orders = {name: overall(of_it) for name, of_it in several.items()}
-    records = here.judged.get((op, runner))
-    if not records:
-        why = here.missing.get(runner)
-        verdict, sign = ("none", "·") if why is None else ("missing", "?")
-        message = "not judged" if why is None else why
-        return Cell(op, runner, verdict, sign, message=message, orders=orders)
-    judged, origin = overall(records), here.origin["agree"][op, runner].environment
-    # Each record of results/latest may be of another commit.
-    commit = max((r.date, r.commit) for r in records)[1] or origin.commit
-    worst, defect = judged.worst, ""
-    if judged.listed and not judged.unexpected:
-        defect = next((e.reason for e in entries if e.is_expected_in(worst)), "listed")
-    current = head is None or commit == head.environment.commit
-    return Cell(
-        op,
-        runner,
-        judged.verdict,
-        SIGNS[judged.verdict][0],
-        ratio=worst.distance,
-        limit=worst.limit,
-        tensors=len(records),
-        unexpected=judged.unexpected,
-        defect=defect,
-        message=worst.message,
-        older="" if current else f"from the older commit {commit[:8]}",
-        orders=orders,
-    )
-
-
-# Speed --------------------------------------------------------------------------
-
-
-def _with_speed(row: dict[str, Cell], here: MachineResults) -> dict[str, Cell]:
-    """Add to each cell its time relative to the fastest backend that is right.
+def _add_speed(row: Mapping[str, Cell], here: MachineResults) -> None:
+    """Give each right cell its time over that of the fastest backend that is right.
 
     For each size, precision and pass, the time is divided by the shortest time of a
     right backend on the same device; `speed` is the geometric mean of these ratios.
@@ -183,17 +136,12 @@ def _with_speed(row: dict[str, Cell], here: MachineResults) -> dict[str, Cell]:
             for r in here.timed.get((cell.op, runner), [])
         }
         for runner, cell in row.items()
+        if not cell.wrong
     }
     best: dict[tuple[str, ...], float] = {}
-    for runner, cell in row.items():
-        if not cell.wrong and not cell.defect:
-            for key, seconds in times[runner].items():
-                best[key] = min(seconds, best.get(key, math.inf))
-    for runner, cell in row.items():
-        logs = [math.log(s / best[k]) for k, s in times[runner].items() if k in best]
-        if cell.wrong and times[runner]:
-            untimed = "no time is shown for a wrong gradient"
-            row[runner] = replace(cell, untimed=untimed)
-        elif logs:
-            row[runner] = replace(cell, speed=math.exp(fmean(logs)))
-    return row
+    for runner, of_it in times.items():
+        for key, seconds in of_it.items() if not row[runner].defect else ():
+            best[key] = min(seconds, best.get(key, math.inf))
+    for runner, of_it in times.items():
+        if logs := [math.log(s / best[k]) for k, s in of_it.items() if k in best]:
+            row[runner].speed = math.exp(fmean(logs))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +107,6 @@ class History:
 
     commits: tuple[Commit, ...] = ()
     series: tuple[Series, ...] = ()
-    by_op: dict[str, list[Series]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for series in self.series:
-            self.by_op.setdefault(series.op, []).append(series)
 
 
 @dataclass(frozen=True)
@@ -182,16 +177,8 @@ def _history(
     names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
     commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
     places = {name: i for i, name in enumerate(names)}
-    environments: dict[str, set[str]] = defaultdict(set)
-    for one in several:
-        environments[_runner(one)].add(one.environment)
-    aligned = []
-    for one in several:
-        line = _runner(one)
-        if len(environments[line]) > 1:
-            versions = ", ".join(f"{k} {v}" for k, v in sorted(one.versions.items()))
-            line = f"{line} ({versions})"
-        aligned.append(_aligned(one, line, places, watched))
+    seen = Counter(pair[0] for pair in {(_runner(s), s.environment) for s in several})
+    aligned = (_aligned(s, seen[_runner(s)] > 1, places, watched) for s in several)
     return History(commits, tuple(aligned))
 
 
@@ -202,11 +189,18 @@ def _runner(series: recorded.Series) -> str:
 
 def _aligned(
     series: recorded.Series,
-    line: str,
+    versions: bool,
     places: Mapping[str, int],
     watched: Source | None,
 ) -> Series:
-    """The series on the list of commits; `places` has the index of each."""
+    """The series on the list of commits; `places` has the index of each.
+
+    Its line has the `versions` of its environment, where the runner has several.
+    """
+    line = _runner(series)
+    if versions:
+        named = (f"{k} {v}" for k, v in sorted(series.versions.items()))
+        line += f" ({', '.join(named)})"
     values, low, high = np.full((3, len(places)), np.nan)
     at = [places[entry.commit] for entry in series.entries]
     given = [(entry.value, entry.low, entry.high) for entry in series.entries]
@@ -215,13 +209,25 @@ def _aligned(
     metric = METRICS.get(series.metric, series.metric.replace("_", " "))
     suite = f"{series.suite.removeprefix('bench_')} set"
     view = ", ".join(filter(None, (metric, *parts, suite)))
-    changes, past = [*_changes(series, values, places, watched)], frozenset[int]()
+    known = np.flatnonzero(~np.isnan(values))
+    if watched is None:
+        found = find_changes(values[known])
+        changes = [_change(one, int(known[one.index]), "suspected") for one in found]
+    else:
+        own = (series.machine, series.environment, series.name)
+        changes = [
+            _change(alert, places[alert.commit], alert.state)
+            for alert in watched.records
+            if (alert.machine, alert.environment, alert.series) == own
+            and alert.state != "cleared"
+            and alert.commit in places
+        ]
+    past = frozenset[int]()
     if series.metric == GRADIENT:
-        known = np.flatnonzero(~np.isnan(values))
         about = (series.op, series.parameters.get("dtype", ""), values[known])
         past = frozenset(known[past_limit(*about)].tolist())
-        if found := step_to_wrong(*about):  # a verdict, without any document of watch
-            verdict = _change(found, int(known[found.index]), "confirmed")
+        if wrong := step_to_wrong(*about):  # a verdict, without any document of watch
+            verdict = _change(wrong, int(known[wrong.index]), "confirmed")
             near = [c for c in changes if abs(c.index - verdict.index) <= 1]
             if all(change.state == "suspected" for change in near):
                 changes = [*(c for c in changes if c not in near), verdict]
@@ -229,25 +235,6 @@ def _aligned(
         *(series.op, _runner(series), line, metric, series.unit, view),
         *(values, low, high, tuple(changes), past),
     )
-
-
-def _changes(
-    series: recorded.Series,
-    values: Values,
-    places: Mapping[str, int],
-    watched: Source | None,
-) -> Iterator[LevelChange]:
-    """Changes as the watch reports them, less the cleared; without one, as found."""
-    if watched is None:
-        present = np.flatnonzero(~np.isnan(values))
-        for found in find_changes(values[present]):
-            yield _change(found, int(present[found.index]), "suspected")
-        return
-    own = (series.machine, series.environment, series.name)
-    for alert in watched.records:
-        same = (alert.machine, alert.environment, alert.series) == own
-        if same and alert.state != "cleared" and alert.commit in places:
-            yield _change(alert, places[alert.commit], alert.state)
 
 
 def _change(found: Any, index: int, state: str) -> LevelChange:

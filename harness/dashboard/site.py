@@ -119,7 +119,8 @@ def _write_machine(
     writer = Writer(site, shared["machines"][machine], {**shared, **own})
     cells = matrix(here)
     if writer.folder:  # the first machine's pages have those without any result
-        seen = {*history.by_op, *(op for op, _ in (*here.judged, *here.timed))}
+        seen = {series.op for series in history.series}
+        seen |= {op for op, _ in (*here.judged, *here.timed)}
         cells = {op: row for op, row in cells.items() if op in seen}
     writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
     for op, row in cells.items():
@@ -134,7 +135,7 @@ def _write_lists(
     rows = commit_rows(history)
     moved = moves(history, -1)
     writer.page("changes.html", "changes.html.j2", rows=rows, moves=moved)
-    records = here.of_all_orders()
+    records = here.records()
     lists = {
         "faults": faults([r for r in records if not as_expected(r)], history),
         "defects": faults([r for r in records if r.listed]),

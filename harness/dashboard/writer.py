@@ -72,7 +72,7 @@ def _templates() -> Environment:
     environment.filters |= {"percent": _percent, "bar": bar_length, "anchor": anchor}
     environment.filters |= {"code": _code, "python": highlighted}
     environment.filters |= {"dialect": dialect_of, "families": families}
-    environment.globals.update(signs=SIGNS)
+    environment.globals["signs"] = {**SIGNS, "none": ("·", "")}
     return environment
 
 

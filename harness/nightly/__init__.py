@@ -1,7 +1,6 @@
 """Nightly: runs all checks in one go, for CI, with one summary and one exit code.
 
-- runner: `run`: one part after another
+- night: `Night`: its settings, how a part calls a command; `run`: all parts
 - parts: the parts: agree, selftest, fuzz, second, time, watch, report
-- night: `Night`: its settings, and how a part calls a command; `Result`, `Report`
-- report: the summary as Markdown and as JUnit XML
+- report: `Report`, and how it is written: JSON, Markdown, JUnit XML
 """

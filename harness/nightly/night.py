@@ -1,18 +1,26 @@
-"""A nightly run: its settings, how its parts call commands, and their results."""
+"""A nightly run: its settings, how its parts call commands, and how they are run.
+
+If a part raises, the others still run. After a kill all parts run again, but figures
+and comparisons are kept where they were made.
+"""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
-    Environment,
     Kind,
     PartState,
     Problem,
@@ -20,6 +28,7 @@ from gradwatch.harness.project.records import (
     Summary,
 )
 from gradwatch.harness.project.requested import Required
+from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.lifetime import with_this_process
 
 #: The share of the budget for each part that would otherwise search without end.
@@ -32,37 +41,27 @@ PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what 
 class Result:
     """The result of a part: one line, and the problems that it found.
 
-    `skipped` is the reason why the part did nothing. `required` names a required
-    backend that is missing. `notes` are for the reader; nobody has to act on them. The
-    runner adds the part's name, how it ended, and the seconds that it took.
+    Where it is `skipped`, or something `required` is missing, the line says why.
+    `notes` are for the reader; nobody has to act on them. `run` adds the part's name,
+    how it ended, and the seconds that it took.
     """
 
     line: str
     problems: Sequence[Problem] = ()
-    skipped: str = ""
     notes: Sequence[str] = ()
-    required: str = ""
+    skipped: bool = False
+    required: bool = False
     name: str = ""
     state: PartState = "passed"
     seconds: float = 0.0
 
-    @property
-    def outcome(self) -> str:
-        """How the part ended, in a line."""
-        return self.skipped or self.required or self.line
 
-
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The exit code of a part's process, and the last line that it printed."""
 
     part: str
     code: int
     line: str
-
-    def __str__(self) -> str:
-        """Both in a line."""
-        return f"exit code {self.code}: {self.line or 'it said nothing'}"
 
     @property
     def problems(self) -> list[Problem]:
@@ -98,16 +97,8 @@ class Night:
         """The file of a document of that name, whether it exists or not."""
         return self.parts / f"{name}.json"
 
-    @property
-    def share(self) -> float:
-        """Seconds for a part that would otherwise search without end."""
-        return self.budget * SHARE
-
     def run(self, name: str, *call: str) -> Ended:
-        """Run Python in a process that ends with this one.
-
-        Its output goes to parts/<name>.log.
-        """
+        """Run Python in a process that ends with this one; output: parts/<name>.log."""
         self.parts.mkdir(parents=True, exist_ok=True)
         log = self.parts / f"{name}.log"
         with log.open("w", encoding="utf-8") as said:
@@ -136,49 +127,36 @@ class Night:
         file.unlink(missing_ok=True)  # one that ends early must not pass by an old one
         ended = self.run(name, "-m", "gradwatch", *call, "--json", str(file))
         if not file.exists():
-            raise (Required if ended.code == 3 else RuntimeError)(str(ended))
+            why = f"exit code {ended.code}: {ended.line or 'it said nothing'}"
+            raise (Required if ended.code == 3 else RuntimeError)(why)
         return documents.read(file, kind), ended
 
 
 Part = Callable[[Night], Result]
 
 
-@dataclass(frozen=True)
-class Report:
-    """A finished nightly run, and the problems of the one before.
-
-    `notes` say what of that one's document cannot be read.
-    """
-
-    parts: Sequence[Result]
-    before: Sequence[Problem] = ()
-    notes: Sequence[str] = ()
-    environment: Environment = field(default_factory=documents.surroundings)
-
-    @property
-    def problems(self) -> list[Problem]:
-        """Those of all parts, the new ones first."""
-        found = [problem for done in self.parts for problem in done.problems]
-        return sorted(found, key=lambda problem: not self.is_new(problem))
-
-    def is_new(self, problem: Problem) -> bool:
-        """Whether the night before did not have it."""
-        return problem.key not in {one.key for one in self.before}
-
-    @property
-    def new(self) -> list[Problem]:
-        """The problems that are."""
-        return [problem for problem in self.problems if self.is_new(problem)]
-
-    @property
-    def gone(self) -> list[Problem]:
-        """The problems of the night before that ended."""
-        now = {problem.key for problem in self.problems}
-        return [problem for problem in self.before if problem.key not in now]
-
-    @property
-    def exit_code(self) -> int:
-        """3 if a required backend is missing, 1 if anything is not as expected."""
-        if any(done.required for done in self.parts):
-            return 3
-        return 1 if self.problems else 0
+def run(
+    night: Night,
+    parts: Mapping[str, Part],
+    progress: Callable[[Result], None] = lambda done: None,
+) -> list[Result]:
+    """Run all parts, even if one of them fails, in an empty folder."""
+    shutil.rmtree(night.parts, ignore_errors=True)
+    finished = list[Result]()
+    for name, part in parts.items():
+        start = time.monotonic()
+        state: PartState = "failed"
+        try:
+            with ticking(partial("nightly: {}".format, name)):
+                result = part(night)
+            if not (result.problems or result.required):
+                state = "skipped" if result.skipped else "passed"
+        except Required as lacking:
+            result = Result(str(lacking), required=True)
+        except Exception as error:  # noqa: BLE001  # whatever a part raises is reported
+            reason, state = in_short(error), "broken"
+            result = Result(reason, [Problem(name, "", "", "part", reason)])
+        seconds = time.monotonic() - start
+        finished.append(replace(result, name=name, state=state, seconds=seconds))
+        progress(finished[-1])
+    return finished

@@ -16,7 +16,7 @@ from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.nightly.night import Night, Part, Result
+from gradwatch.harness.nightly.night import SHARE, Night, Part, Result
 from gradwatch.harness.project import documents, git, latest
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT
@@ -40,10 +40,12 @@ from gradwatch.impls.catalogue import op_names
 #: alone, all shares still come round.
 SHARES = 13
 
+_FOR_OURS = Result("it is for the ops of gradwatch itself", skipped=True)
 
-def _narrowed(night: Night) -> list[str]:
-    """Options for the ops and backends of a night, where it is not about all."""
-    ops = night.ops if {*night.ops} != {*op_names()} else ()
+
+def _narrowed(night: Night, ops: Sequence[str] = ()) -> list[str]:
+    """Options for these ops, or those of the night, where it is not about all."""
+    ops = ops or (night.ops if {*night.ops} != {*op_names()} else ())
     backends = night.backends if {*night.backends} != {*by_default()} else ()
     return [*_each("op", ops), *_each("backend", backends)]
 
@@ -65,14 +67,12 @@ def second_orders(night: Night) -> Result:
 
     Not in a project with ops of its own, whose known outcomes are of the gradient.
     """
-    if PROJECT.table:
-        return Result("", skipped="it is for the ops of gradwatch itself")
     ops = night.ops[datetime.date.today().toordinal() % SHARES :: SHARES]
+    if PROJECT.table:
+        return _FOR_OURS
     if not ops:
-        return Result("", skipped="none of these ops has its turn")
-    backends = [] if {*night.backends} == {*by_default()} else night.backends
-    named = [*_each("op", ops), *_each("backend", backends)]
-    return _judged(night, "second", *named, "--order", "jvp,hvp")
+        return Result("none of these ops has its turn", skipped=True)
+    return _judged(night, "second", *_narrowed(night, ops), "--order", "jvp,hvp")
 
 
 def _judged(night: Night, part: str, *options: str) -> Result:
@@ -81,9 +81,9 @@ def _judged(night: Night, part: str, *options: str) -> Result:
     content, ended = night.document(part, AGREE, "agree", *options)
     summary, judged = content.summary, {record.verdict for record in content.records}
     line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
-    required = ended.line if ended.code == 3 else ""
-    if judged <= {"unsupported"}:
-        required = required or "nothing was judged"
+    required = ended.code == 3 or judged <= {"unsupported"}
+    if required:
+        line = ended.line if ended.code == 3 else "nothing was judged"
     backends = defaultdict(list)  # those with the same reason share a line
     for backend in sorted({*night.backends} & {*summary.missing}):
         backends[summary.missing[backend]].append(backend)
@@ -113,12 +113,10 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
 def selftest(night: Night) -> Result:
     """Plant wrong backwards and check that the judge rejects them.
 
-    That is a matter of the judge and of our own ops: in a project with ops of its own
-    it is skipped.
+    Not in a project with ops of its own: that is a matter of the judge and of ours.
     """
     if PROJECT.table:
-        why = "it tests the judge, with the ops of gradwatch itself"
-        return Result("", skipped=why)
+        return _FOR_OURS
     options = ("--quick", "--jobs", str(night.jobs), "--seed", str(night.seed))
     ops = _each("op", night.ops)
     content, ended = night.document("selftest", SELFTEST, "selftest", *options, *ops)
@@ -140,25 +138,22 @@ def fuzz(night: Night) -> Result:
     recorded defect shows up in other tensors and verdicts every night.
     """
     folder = night.folder / "findings"
-    options = ["--budget", f"{night.share:.0f}", "--seed", str(night.seed)]
+    options = ["--budget", f"{night.budget * SHARE:.0f}", "--seed", str(night.seed)]
     options += ["--folder", str(folder), *_narrowed(night)]
     content, ended = night.document("fuzz", FUZZ, "fuzz", *options)
     kept, troubles = store.load(night.results / "findings")
     recorded = {(one.record.op, one.record.backend) for one in kept}
-    listed = known.load()
-    problems = [
-        Problem(
-            "fuzz",
-            record.op,
-            record.backend,
-            f"{record.tensor} {record.verdict} ({one.place})",
-            f"findings/{one.script}: {record.story}",
-        )
-        for one, record in ((one, one.record) for one in content.records)
-        if record.verdict not in PASSING
-        and (record.op, record.backend) not in recorded
-        and known.expected_verdict(record, listed) != record.verdict
-    ]
+    listed, problems = known.load(), list[Problem]()
+    for one in content.records:
+        record, seen = one.record, f"{one.record.tensor} {one.record.verdict}"
+        if (
+            record.verdict not in PASSING
+            and (record.op, record.backend) not in recorded
+            and known.expected_verdict(record, listed) != record.verdict
+        ):
+            what, told = f"{seen} ({one.place})", f"findings/{one.script}"
+            told += f": {record.story}"
+            problems.append(Problem("fuzz", record.op, record.backend, what, told))
     line = f"{content.summary.tried:,} trials, {len(problems)} of"
     line += f" {len(content.records)} findings are new"
     return Result(line, problems or ended.problems, notes=troubles)
@@ -173,7 +168,7 @@ def times(night: Night) -> Result:
     if changed:
         some = ", ".join(changed[:3])
         why = f"{len(changed)} files differ from the commit ({some})"
-        return Result("", skipped=f"{why}: nothing goes into the history")
+        return Result(f"{why}: nothing goes into the history", skipped=True)
     folder = night.results / "asv"
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
@@ -197,7 +192,7 @@ def times(night: Night) -> Result:
 
 def watch(night: Night) -> Result:
     """Search the history for changes; measure again what got worse, as time allows."""
-    end = time.monotonic() + night.share
+    end = time.monotonic() + night.budget * SHARE
     surveyed = survey(
         night.results,
         confirming=True,

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 from junitparser import Error, Failure, Skipped, TestCase, TestSuite
+from msgspec import structs
 
 from gradwatch.harness.agreement import output
 from gradwatch.harness.agreement.output import Judged
-from gradwatch.harness.nightly.night import Report, Result
+from gradwatch.harness.nightly.night import Night, Result
+from gradwatch.harness.project import documents
+from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.markdown import cell, legal_xml
-from gradwatch.harness.project.records import Problem
+from gradwatch.harness.project.records import (
+    AGREE,
+    NIGHTLY,
+    Environment,
+    NightlySummary,
+    PartRecord,
+    Problem,
+)
 
 #: Problems listed in full; nobody reads longer lists.
 SHOWN = 10
@@ -19,9 +33,78 @@ LONGEST = 300  # characters of one problem
 _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 
 
+@dataclass(frozen=True)
+class Report:
+    """A finished nightly run, and the problems of the one before.
+
+    `notes` say what of that one's document cannot be read.
+    """
+
+    parts: Sequence[Result]
+    before: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+    environment: Environment = field(default_factory=documents.surroundings)
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """Those of all parts, the new ones first: the night before had them not."""
+        before = {one.key for one in self.before}
+        found = [problem for done in self.parts for problem in done.problems]
+        found = [structs.replace(p, new=p.key not in before) for p in found]
+        return sorted(found, key=lambda problem: not problem.new)
+
+    @property
+    def new(self) -> list[Problem]:
+        """The problems that are."""
+        return [problem for problem in self.problems if problem.new]
+
+    @property
+    def gone(self) -> list[Problem]:
+        """The problems of the night before that ended."""
+        now = {problem.key for problem in self.problems}
+        return [problem for problem in self.before if problem.key not in now]
+
+    @property
+    def exit_code(self) -> int:
+        """3 if a required backend is missing, 1 if anything is not as expected."""
+        if any(done.required for done in self.parts):
+            return 3
+        return 1 if self.problems else 0
+
+
+def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
+    """The problems in a previous night's document, and a line if it is damaged.
+
+    Both are empty if there is no such file. What cannot be compared counts as new.
+    """
+    odd = list[Unreadable]()
+    try:
+        before = documents.read(file, NIGHTLY, odd).records if file.exists() else ()
+    except Unreadable as error:
+        return [], [f"{error}: nothing to compare with, all counts as new"]
+    return list(before), [str(one) for one in odd]
+
+
+def write(report: Report, night: Night) -> None:
+    """Write the document, the XML and the summary; each file is replaced atomically."""
+    summary = NightlySummary(
+        parts=[PartRecord(d.name, d.state, d.line, d.seconds) for d in report.parts],
+        new=len(report.new),
+        known=len(report.problems) - len(report.new),
+        gone=report.gone,
+    )
+    verdicts: Judged | None = None
+    with contextlib.suppress(Unreadable):  # that part was not done
+        verdicts = documents.read(night.piece("agree"), AGREE)
+    documents.replace_file(night.folder / "junit.xml", junit(report, verdicts))
+    documents.replace_file(night.folder / "summary.md", markdown(report))
+    content = documents.document(report.problems, summary, report.environment)
+    documents.write(content, night.folder / "nightly.json")
+
+
 def shown(done: Result) -> str:
     """How a part ended, in a line."""
-    return f"{_SIGNS[done.state]} {done.name}: {done.outcome} ({done.seconds:.0f} s)"
+    return f"{_SIGNS[done.state]} {done.name}: {done.line} ({done.seconds:.0f} s)"
 
 
 # Markdown -----------------------------------------------------------------------
@@ -39,7 +122,7 @@ def markdown(report: Report) -> str:
             lines += [f"**{title}: {len(problems)}**", "", *_listed(problems), ""]
     lines += ["| part | result | seconds |", "|---|---|--:|"]
     for d in report.parts:
-        ended = f"{_SIGNS[d.state]} {d.state}: {cell(d.outcome)}"
+        ended = f"{_SIGNS[d.state]} {d.state}: {cell(d.line)}"
         lines.append(f"| {d.name} | {ended} | {d.seconds:.0f} |")
     notes = [*report.notes, *(note for done in report.parts for note in done.notes)]
     lines += ["", *(f"- {cell(note)}" for note in notes)] if notes else []
@@ -53,12 +136,12 @@ def markdown(report: Report) -> str:
 def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = report.problems
-    lacking = [f"{d.name}: {cell(d.outcome)}" for d in report.parts if d.required]
+    lacking = [f"{d.name}: {cell(d.line)}" for d in report.parts if d.required]
     if lacking and not problems:  # green means judged: what is missing stands here, too
         return f"**Not judged: {'; '.join(lacking)}**"
     if not problems:
         shown = ("agree", "watch")
-        lines = [d.outcome for d in report.parts if d.name in shown and d.outcome]
+        lines = [d.line for d in report.parts if d.name in shown and d.line]
         return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
     since = (p for p in report.new or problems if p.what.startswith("wrong since"))
     first = next(since, problems[0])  # with the commit, where the history has it
@@ -96,10 +179,10 @@ def _part(done: Result) -> TestCase:
     # Rounded: the schema allows no exponent in a time.
     case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
     if done.state == "skipped":
-        case.result = [Skipped(legal_xml(done.outcome))]
+        case.result = [Skipped(legal_xml(done.line))]
     elif done.state != "passed":
         kind = Error if done.state == "broken" else Failure
-        fault = kind(legal_xml(done.outcome), done.state)
+        fault = kind(legal_xml(done.line), done.state)
         fault.text = legal_xml("\n".join(problem.told for problem in done.problems))
         case.result = [fault]
     return case

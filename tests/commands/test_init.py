@@ -5,6 +5,7 @@ import json
 import sys
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -129,7 +130,7 @@ def test_parameters_with_a_default_are_no_inputs(theirs):
 )
 def test_what_cannot_be_judged_is_one_line(theirs, name, said):
     root, module = theirs
-    with pytest.raises(starting.NotUsable, match=said):
+    with pytest.raises(click.UsageError, match=said):
         starting.subject(name.format(module), root)
 
 
@@ -203,16 +204,18 @@ def test_of_several_kernels_each_file_is_listed_once_and_what_runs_is_judged(
     file.write_text(f"{KERNEL}\ndef odd(x):\n    return torch.no_such_name(x)\n")
     (root / "pyproject.toml").touch()
     monkeypatch.chdir(root)
-    judged = []
+    calls = []
+    ended = SimpleNamespace(returncode=0)
     monkeypatch.setattr(
-        starting, "_first_verdict", lambda op, _: judged.append(op) or 0
+        starting.subprocess, "run", lambda call, **_: calls.append(call) or ended
     )
     named = [f"{module}:{name}" for name in ("scaled", "odd")]
     done = CliRunner().invoke(starting.command, named, standalone_mode=False)
     listed = [line.split() for line in done.stdout.splitlines() if "  " in line]
     assert len(listed) == len({name for *_, name in listed}) == 10
     assert not any(how == "kept" for how, *_ in listed)
-    assert judged == ["scaled"]
+    (call,) = calls
+    assert call[call.index("--op") + 1] == "scaled"
     assert done.return_value == 1
 
 
@@ -249,7 +252,7 @@ def test_the_benchmark_of_a_kernel_can_be_read_and_names_it(theirs):
 def test_a_module_without_a_name_is_answered_with_its_kernels(tmp_path):
     function = "import torch\n\nclass Fast(torch.autograd.Function):\n    pass\n"
     (tmp_path / "one.py").write_text(function)
-    with pytest.raises(starting.NotUsable, match="one:Fast"):
+    with pytest.raises(click.UsageError, match="one:Fast"):
         starting.subject("one", tmp_path)
 
 

@@ -19,7 +19,7 @@ from gradwatch.harness.agreement import store
 from gradwatch.harness.dashboard.sources import read_results
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.nightly import runner
+from gradwatch.harness.nightly import report
 from gradwatch.harness.project import documents, paths
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import KINDS, Kind
@@ -195,7 +195,7 @@ def _nightly(folder: Path) -> Path:
 
 
 def _read_nightly(folder: Path) -> int:
-    _, notes = runner.problems_of(folder / "nightly.json")
+    _, notes = report.problems_of(folder / "nightly.json")
     assert not any("\n" in note for note in notes)
     return 0
 

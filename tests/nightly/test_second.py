@@ -58,7 +58,8 @@ def test_a_share_is_judged_in_both_orders(tmp_path, today):
 
 def test_without_an_op_in_turn_it_says_so(tmp_path, today):
     today(1)
-    assert "turn" in parts.second_orders(night(tmp_path, ["square"])).skipped
+    result = parts.second_orders(night(tmp_path, ["square"]))
+    assert (result.skipped, "turn" in result.line) == (True, True)
 
 
 @pytest.mark.parametrize("step", [1, 2, 7], ids=["nightly", "every other", "weekly"])
@@ -69,4 +70,5 @@ def test_every_share_comes_round(step):
 
 def test_a_project_of_ones_own_leaves_it_out_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "PROJECT", replace(PROJECT, table=True))
-    assert "gradwatch itself" in parts.second_orders(night(tmp_path, [])).skipped
+    result = parts.second_orders(night(tmp_path, []))
+    assert (result.skipped, "gradwatch itself" in result.line) == (True, True)

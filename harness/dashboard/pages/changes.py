@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from gradwatch.harness.dashboard.machine import Place
@@ -39,8 +40,7 @@ class CommitRow:
 
 def commit_rows(history: History) -> list[CommitRow]:
     """The rows of all commits, the newest first."""
-    commits = history.commits
-    rows = [CommitRow(i, commit) for i, commit in enumerate(commits)]
+    rows = [CommitRow(i, commit) for i, commit in enumerate(history.commits)]
     logs: dict[int, list[float]] = defaultdict(list)
     for series in history.series:
         place, present = (series.op, series.line), series.present
@@ -59,7 +59,7 @@ def commit_rows(history: History) -> list[CommitRow]:
             row = rows[move.change.index]
             (row.slower if move.change.worse else row.faster).append(move)
     for at, several in logs.items():
-        rows[at].mean = math.exp(min(sum(several) / len(several), 700))
+        rows[at].mean = math.exp(min(fmean(several), 700))
     return rows[::-1]
 
 

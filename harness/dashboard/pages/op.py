@@ -10,6 +10,7 @@ from typing import Any
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
 from gradwatch.harness.dashboard.families import dialect_of, families, family_of
+from gradwatch.harness.dashboard.machine import FIRST_ORDER as VJP
 from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.matrix import Cell
 from gradwatch.harness.dashboard.op_source import op_source
@@ -26,16 +27,18 @@ def op_page(
 ) -> dict[str, Any]:
     """The variables of the op template; no time is shown of the `hidden` cells."""
     row = {runner: cell for runner, cell in row.items() if runner in here.ran}
-    records = here.of_all_orders(op)
-    judged = {r: here.judged[op, r] for r in row if (op, r) in here.judged}
+    records = here.records(op)
+    judged = {
+        runner: first
+        for runner in row
+        if (first := [r for r in here.judged.get((op, runner), ()) if r.order == VJP])
+    }
     cells = {r: cell for r, cell in row.items() if (op, r) in here.timed}
     timed = {r: here.timed[op, r] for r, cell in cells.items() if not cell.wrong}
     times = list(chain(*timed.values()))
-    series = history.by_op.get(op, [])
+    series = [one for one in history.series if one.op == op]
     views: dict[str, list[Series]] = {}  # those of the backward pass first
-    for one in sorted(
-        series, key=lambda s: (not s.view.startswith("backward"), s.view)
-    ):
+    for one in sorted(series, key=lambda s: (s.view[:8] != "backward", s.view)):
         views.setdefault(one.view, []).append(one)
     return {
         "op": op,
@@ -69,37 +72,32 @@ def _default(lines: Sequence[str]) -> list[str]:
 
 def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
     """Both halves of the matrix: rows and columns in the same order."""
-    grouped = families({*pairs, *(b for row in pairs.values() for b in row)})
     both: dict[str, dict[str, float]] = defaultdict(dict)
     for a, row in pairs.items():
         for b, ratio in row.items():
             both[a][b] = both[b][a] = float("inf") if ratio is None else float(ratio)
+    grouped = families(both)
     names = [name for family in grouped for name in family.runners]
     return {"names": names, "families": grouped, "ratios": both}
 
 
 def _agreement_tables(
     judged: Mapping[str, Sequence[AgreeRecord]], regimes: Sequence[str]
-) -> dict[str, list[tuple[str, list[AgreeRecord | None]]]]:
-    """By dtype, the worst record of each regime and runner."""
-
-    def badness(record: AgreeRecord) -> tuple[bool, float]:
-        return not as_expected(record), record.distance or 0.0
-
-    worst: dict[tuple[str, str, str], AgreeRecord] = {}
+) -> dict[str, dict[str, list[AgreeRecord | None]]]:
+    """By dtype and regime, the worst record of each runner."""
+    places = defaultdict[tuple[str, str], dict[str, list[AgreeRecord]]](dict)
     for runner, records in judged.items():
         for r in records:
-            place = (r.dtype, r.regime, runner)
-            worst[place] = max(worst.get(place, r), r, key=badness)
-    seen = {place[:2] for place in worst}
-    return {
-        dtype: [
-            (regime, [worst.get((dtype, regime, runner)) for runner in judged])
-            for regime in regimes
-            if (dtype, regime) in seen
-        ]
-        for dtype in sorted({dtype for dtype, _ in seen})
-    }
+            places[r.dtype, r.regime].setdefault(runner, []).append(r)
+    tables = defaultdict[str, dict[str, list[AgreeRecord | None]]](dict)
+    for dtype, regime in sorted(places, key=lambda p: (p[0], regimes.index(p[1]))):
+        row = places[dtype, regime]
+        tables[dtype][regime] = [max(row.get(r, [None]), key=_badness) for r in judged]
+    return tables
+
+
+def _badness(record: AgreeRecord | None) -> tuple[bool, float]:
+    return bool(record and not as_expected(record)), (record and record.distance) or 0.0
 
 
 def drawn(page: Mapping[str, Any], history: History, looks: Looks) -> dict[str, Chart]:

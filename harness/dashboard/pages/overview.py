@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, run
 from gradwatch.harness.dashboard.matrix import Cell, Cells
 from gradwatch.harness.dashboard.op_source import by_group
 from gradwatch.harness.dashboard.pages.changes import commit_rows, wrong_since
-from gradwatch.harness.dashboard.series import History, Move, moves
+from gradwatch.harness.dashboard.series import History, moves
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
@@ -49,10 +49,11 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
     """The variables of the overview template; `cells` are of all ops and backends."""
     shown = dict[str, dict[str, Cell]]()
     for op, row in cells.items():
-        if any(row[runner].has_run for runner in here.ran):
-            shown[op] = {runner: row[runner] for runner in here.ran}
-    wrong = unexpected(here.of_all_orders())
-    rows = {op: row.values() for op, row in shown.items()}
+        ran = {runner: row[runner] for runner in here.ran}
+        if any(c.judged or c.speed or c.orders for c in ran.values()):
+            shown[op] = ran
+    records = here.records()
+    versions = {(r.framework, r.framework_version) for r in records}
     return {
         "cells": shown,
         "orders": any(cell.orders for row in shown.values() for cell in row.values()),
@@ -60,22 +61,14 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "families": families(here.ran),
         "unrun": [op for op in cells if op not in shown],
         "ranks": {
-            "worst": _ranks({op: max(c.rank for c in cs) for op, cs in rows.items()}),
-            "slowest": _ranks(
-                {op: max(c.speed or 0.0 for c in cs) for op, cs in rows.items()}
-            ),
+            "worst": _ranks(shown, lambda cell: cell.rank),
+            "slowest": _ranks(shown, lambda cell: cell.speed or 0.0),
         },
         "fastest": {op: best for op, row in shown.items() if (best := _fastest(row))},
-        "right": _right(here, shown, wrong, history),
+        "right": _right(here, shown, history),
         "fast": _fast(shown, history),
         "commits": sorted(commit_rows(history), key=lambda r: r.urgency)[:COMMITS],
-        "versions": sorted(
-            {
-                (r.framework, r.framework_version)
-                for r in here.of_all_orders()
-                if r.framework_version
-            }
-        ),
+        "versions": sorted(pair for pair in versions if pair[1]),
         "checked": [r for s in here.sources if s.kind == "check" for r in s.records],
     }
 
@@ -101,65 +94,51 @@ def faults(
     ]
 
 
-def _right(
-    here: MachineResults,
-    cells: Cells,
-    wrong: Sequence[AgreeRecord],
-    history: History,
-) -> dict[str, Any]:
+def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, Any]:
     """The first answer: which ops are not right, and since when."""
-    judged = {op: [c for c in row.values() if c.judged] for op, row in cells.items()}
-    bad = {op for op, row in judged.items() if any(c.wrong or c.astray for c in row)}
+    records = here.records()
+    wrong = unexpected(records)
+    judged = {op for op, row in cells.items() for c in row.values() if c.judged}
+    bad = {op for op, row in cells.items() for c in row.values() if c.wrong or c.astray}
     found = faults(wrong, history)
-    judged_wrong = {(fault.first.op, fault.runner) for fault in found}
-    # The history may know of a wrong gradient that no run here has judged.
-    unjudged = {
-        p: c
-        for p, c in wrong_since(history).items()
-        if p not in judged_wrong | {*here.judged}
-    }
-    records = here.of_all_orders()
-    verdicts = Counter(r.verdict for r in records)
+    told = {(fault.first.op, fault.runner) for fault in found} | {*here.judged}
     return {
-        "judged": sum(bool(row) for row in judged.values()),
+        "judged": len(judged),
         "bad": len(bad),
         "tensors": len(records),
         "wrong": len(wrong),
         "faults": found,
-        "told": unjudged,
+        # The history may know of a wrong gradient that no run here has judged.
+        "told": {p: c for p, c in wrong_since(history).items() if p not in told},
         "known": len(faults([r for r in records if r.listed])),
-        "vacuous": verdicts["vacuous"],
-        "gradients": sum(bool(s.metric.startswith("worst")) for s in history.series),
+        "gradients": sum(s.metric.startswith("worst") for s in history.series),
     }
 
 
 def _fast(cells: Cells, history: History) -> dict[str, Any]:
     """The second answer: what got slower or faster, and who is fastest."""
     timed = [move for move in moves(history) if move.series.is_time]
-    sure = [m for m in timed if m.change.state == "confirmed" and m.change.clear]
+    clear = [move for move in timed if move.change.clear]
+    sure = [move for move in clear if move.change.state == "confirmed"]
     best = Counter(filter(None, map(_fastest, cells.values())))
     return {
         "slower": [m for m in sure if m.change.worse],
         "faster": [m for m in sure if not m.change.worse],
         "suspected": [m for m in timed if m.change.state == "suspected"],
-        "shown": _shown(timed, sure),
+        "shown": sure[:MOST] or clear[:3],
         "best": best.most_common(3),
         "timed": sum(best.values()),
         "series": sum(one.is_time for one in history.series),
     }
 
 
-def _shown(timed: Sequence[Move], sure: Sequence[Move]) -> Sequence[Move]:
-    """Confirmed moves; where there are none, those suspected that are clear."""
-    return sure[:MOST] or [move for move in timed if move.change.clear][:3]
-
-
-def _fastest(row: dict[str, Cell] | Any) -> str:
+def _fastest(row: Mapping[str, Cell]) -> str:
     timed = {cell.speed: runner for runner, cell in row.items() if cell.speed}
     return timed[min(timed)] if len(timed) > 1 else ""
 
 
-def _ranks(keys: Mapping[str, Any]) -> dict[str, int]:
-    """The place of each op, the largest key first."""
+def _ranks(cells: Cells, key: Callable[[Cell], Any]) -> dict[str, int]:
+    """The place of each op by its largest key, the largest first."""
+    keys = {op: max(map(key, row.values())) for op, row in cells.items()}
     ordered = sorted(keys, key=keys.__getitem__, reverse=True)
     return {op: place for place, op in enumerate(ordered)}

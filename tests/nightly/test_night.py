@@ -14,9 +14,15 @@ import pytest
 from asv.machine import Machine
 from lxml import etree
 
-from gradwatch.harness.nightly import parts, runner
-from gradwatch.harness.nightly.night import Ended, Night, Report, Result
-from gradwatch.harness.nightly.report import junit, markdown
+from gradwatch.harness.nightly import parts
+from gradwatch.harness.nightly.night import Ended, Night, Result, run
+from gradwatch.harness.nightly.report import (
+    Report,
+    junit,
+    markdown,
+    problems_of,
+    write,
+)
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.records import (
     AGREE,
@@ -84,23 +90,23 @@ def report_of(*problems, previous=(), **more):
     ("first", "state", "code"),
     [
         (told(), "passed", 0),
-        (told(skipped="no such command"), "skipped", 0),
+        (told(skipped=True), "skipped", 0),
         (told(WRONG), "failed", 1),
-        (told(required="torch_custom is required"), "failed", 3),
+        (told(required=True), "failed", 3),
         (broken(ValueError("no such thing")), "broken", 1),
         (broken(OSError(errno.ENOSPC, "No space left on device")), "broken", 1),
     ],
 )
 def test_after_any_end_of_a_part_the_next_one_runs(night, first, state, code):
-    done = runner.run(night, {"first": first, "second": told()})
+    done = run(night, {"first": first, "second": told()})
     assert [(d.name, d.state) for d in done] == [("first", state), ("second", "passed")]
     assert Report(done, []).exit_code == code
 
 
 def test_the_message_of_a_broken_part_is_reported(night):
-    (done,) = runner.run(night, {"first": broken(ValueError("no such thing"))})
+    (done,) = run(night, {"first": broken(ValueError("no such thing"))})
     (problem,) = done.problems
-    assert done.outcome == problem.told == "ValueError: no such thing"
+    assert done.line == problem.told == "ValueError: no such thing"
 
 
 # Telling ------------------------------------------------------------------------
@@ -283,9 +289,9 @@ def test_the_schema_rejects_what_is_no_junit(text):
 
 
 def test_the_document_of_a_night_is_the_next_nights_previous(night):
-    runner.write(report_of(WRONG), night)
+    write(report_of(WRONG), night)
     file = night.folder / "nightly.json"
-    assert runner.problems_of(file) == (
+    assert problems_of(file) == (
         [Problem(*WRONG.key, WRONG.told, new=True)],
         [],
     )
@@ -298,12 +304,12 @@ def test_nothing_of_an_earlier_night_is_taken_for_this_one_s(night):
     """A part that raises early would show the verdicts of yesterday."""
     night.parts.mkdir(parents=True)
     night.piece("agree").write_text("yesterday")
-    runner.run(night, {"first": told()})
+    run(night, {"first": told()})
     assert not night.piece("agree").exists()
 
 
 def test_no_night_before_is_no_problem(tmp_path):
-    assert runner.problems_of(tmp_path / "nightly.json") == ([], [])
+    assert problems_of(tmp_path / "nightly.json") == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -321,7 +327,7 @@ def test_no_night_before_is_no_problem(tmp_path):
 def test_a_damaged_night_before_costs_its_comparison_alone(tmp_path, content, told):
     file = tmp_path / "nightly.json"
     file.write_text(content)
-    before, (note,) = runner.problems_of(file)
+    before, (note,) = problems_of(file)
     assert before == []
     assert told in note
     assert str(file) in note
@@ -331,7 +337,7 @@ def test_a_damaged_night_before_costs_its_comparison_alone(tmp_path, content, to
 
 
 def test_on_a_full_disk_the_former_report_stands(night, monkeypatch):
-    runner.write(report_of(WRONG), night)
+    write(report_of(WRONG), night)
     before = {f: f.read_bytes() for f in night.folder.glob("*.*")}
 
     def full(handle):
@@ -339,7 +345,7 @@ def test_on_a_full_disk_the_former_report_stands(night, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        runner.write(report_of(SLOW), night)
+        write(report_of(SLOW), night)
     monkeypatch.undo()
     assert {f: f.read_bytes() for f in night.folder.glob("*.*")} == before
 
@@ -350,15 +356,15 @@ def test_on_a_full_disk_the_former_report_stands(night, monkeypatch):
 def test_with_changed_files_nothing_goes_into_the_history(night):
     (night.root / "impls" / "ops" / "square.py").write_text("changed")
     result = parts.times(night)
-    assert "1 files differ from the commit (impls/ops/square.py)" in result.skipped
+    assert "1 files differ from the commit (impls/ops/square.py)" in result.line
 
 
 def test_a_results_folder_that_cannot_be_written_is_reported(night, monkeypatch):
     """Not by permissions: root may write anywhere."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    (done,) = runner.run(night, {"time": parts.times})
+    (done,) = run(night, {"time": parts.times})
     assert done.state == "broken"
-    assert "results folder cannot be written" in done.outcome
+    assert "results folder cannot be written" in done.line
 
 
 @pytest.mark.parametrize("is_repository", [True, False])
@@ -371,10 +377,10 @@ def test_without_a_commit_there_is_a_line_for_the_history_and_the_night_goes_on(
         subprocess.run(["git", "-C", root, "init", "-q"], check=True)
     where = {"results": root / "results", "root": root}
     night = Night(tmp_path / "night", 60.0, ["square"], ["numpy_manual"], **where)
-    measured, after = runner.run(night, {"time": parts.times, "next": told()})
+    measured, after = run(night, {"time": parts.times, "next": told()})
     why = "'HEAD' is not a commit" if is_repository else "not a git repository"
-    assert why in measured.outcome
-    assert measured.outcome.count("\n") == 0
+    assert why in measured.line
+    assert measured.line.count("\n") == 0
     assert (measured.state, after.state) == ("broken", "passed")
 
 
@@ -384,7 +390,7 @@ def test_a_result_that_is_cut_short_is_noted_and_left_alone(night):
     file = night.results / "asv" / MACHINE / name
     file.write_text(file.read_text()[:100])
     before = file.read_bytes()
-    done = runner.run(night, {"watch": parts.watch, "next": told()})
+    done = run(night, {"watch": parts.watch, "next": told()})
     assert [d.state for d in done] == ["passed", "passed"]
     assert name in done[0].notes[0]
     assert file.read_bytes() == before
@@ -410,10 +416,10 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
         "gradwatch.harness.watch.survey.machine_name", lambda folder: "here"
     )
     file = _damaged(night.root / name, how)
-    watch, after = runner.run(night, {"watch": parts.watch, "next": told()})
-    assert file.name in " ".join([watch.outcome, *watch.notes])
-    assert len(watch.outcome.splitlines()) == 1
-    assert watch.state == "broken" or watch.outcome.startswith("1 series")
+    watch, after = run(night, {"watch": parts.watch, "next": told()})
+    assert file.name in " ".join([watch.line, *watch.notes])
+    assert len(watch.line.splitlines()) == 1
+    assert watch.state == "broken" or watch.line.startswith("1 series")
     assert after.state == "passed"
 
 
@@ -422,8 +428,8 @@ def test_a_damaged_index_of_findings_is_named_and_costs_itself(night, monkeypatc
     file = _damaged(night.results / "findings" / "index.json", how)
     drawn = documents.document([], FuzzSummary(tried=9))
     answered(monkeypatch, drawn)
-    (fuzz,) = runner.run(night, {"fuzz": parts.fuzz})
-    assert (fuzz.state, fuzz.outcome) == ("passed", "9 trials, 0 of 0 findings are new")
+    (fuzz,) = run(night, {"fuzz": parts.fuzz})
+    assert (fuzz.state, fuzz.line) == ("passed", "9 trials, 0 of 0 findings are new")
     (note,) = fuzz.notes
     assert str(file) in note
 
@@ -440,17 +446,17 @@ def test_a_shallow_clone_breaks_the_watch_with_the_command_that_fixes_it(
 ):
     monkeypatch.setattr(git, "is_shallow", lambda root: True)
     record(night.root, ["f" * 40], {SERIES: [1.0]})
-    (done,) = runner.run(night, {"watch": parts.watch})
+    (done,) = run(night, {"watch": parts.watch})
     assert done.state == "broken"
-    assert "git fetch --unshallow" in done.outcome
+    assert "git fetch --unshallow" in done.line
 
 
 def test_a_command_without_a_document_is_reported_with_its_last_line(night):
     night = replace(night, root=ROOT, ops=["no_such_op"])
-    (done,) = runner.run(night, {"agree": parts.agreement})
+    (done,) = run(night, {"agree": parts.agreement})
     assert done.state == "broken"
-    assert "exit code 2" in done.outcome
-    assert "no_such_op" in done.outcome
+    assert "exit code 2" in done.line
+    assert "no_such_op" in done.line
     assert (night.parts / "agree.log").read_text()
 
 
