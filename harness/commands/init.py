@@ -68,8 +68,10 @@ def command(wanted: tuple[str, ...]) -> int:
     variables = {k: v for k, v in os.environ.items() if k != VARIABLE}
     call = [sys.executable, "-m", "gradwatch", "agree", "--op", names]
     call += ["--next", "pytest; git add . && git commit; asv run 'HEAD^!'"]
-    told = subprocess.run(call, cwd=root, env=variables, preexec_fn=with_this_process())
-    return told.returncode or int(any(troubles.values()))
+    ended = subprocess.run(
+        call, cwd=root, env=variables, preexec_fn=with_this_process()
+    )
+    return ended.returncode or int(any(troubles.values()))
 
 
 def _root(folder: Path) -> Path:

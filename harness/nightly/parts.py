@@ -151,9 +151,9 @@ def fuzz(night: Night) -> Result:
             and (record.op, record.backend) not in recorded
             and known.expected_verdict(record, listed) != record.verdict
         ):
-            what, told = f"{seen} ({one.place})", f"findings/{one.script}"
-            told += f": {record.story}"
-            problems.append(Problem("fuzz", record.op, record.backend, what, told))
+            what, story = f"{seen} ({one.place})", f"findings/{one.script}"
+            story += f": {record.story}"
+            problems.append(Problem("fuzz", record.op, record.backend, what, story))
     line = f"{content.summary.tried:,} trials, {len(problems)} of"
     line += f" {len(content.records)} findings are new"
     return Result(line, problems or ended.problems, notes=troubles)

@@ -101,7 +101,7 @@ def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, An
     judged = {op for op, row in cells.items() for c in row.values() if c.judged}
     bad = {op for op, row in cells.items() for c in row.values() if c.wrong or c.astray}
     found = faults(wrong, history)
-    told = {(fault.first.op, fault.runner) for fault in found} | {*here.judged}
+    known = {(fault.first.op, fault.runner) for fault in found} | {*here.judged}
     return {
         "judged": len(judged),
         "bad": len(bad),
@@ -109,7 +109,7 @@ def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, An
         "wrong": len(wrong),
         "faults": found,
         # The history may know of a wrong gradient that no run here has judged.
-        "told": {p: c for p, c in wrong_since(history).items() if p not in told},
+        "told": {p: c for p, c in wrong_since(history).items() if p not in known},
         "known": len(faults([r for r in records if r.listed])),
         "gradients": sum(s.metric.startswith("worst") for s in history.series),
     }
