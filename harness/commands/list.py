@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import click
 
 from gradwatch.impls.catalogue import backend_names, known, load_op, op_names
@@ -22,9 +24,17 @@ def _cases() -> list[str]:
 
 
 def _covered() -> list[str]:
-    from gradwatch.harness.tracing.covered import covered  # imports PyTorch and JAX
+    found: set[str] = set()  # of a framework that is not installed nothing
+    if importlib.util.find_spec("torch"):
+        from gradwatch.harness.tracing.interpret import COVERED
 
-    return [f"{name:48} {parts or 'arithmetic'}" for name, parts in covered().items()]
+        found |= {f"aten.{name}" for name in COVERED}
+    if importlib.util.find_spec("jax"):
+        from gradwatch.harness.tracing import lax
+
+        tables = lax.HIGHER, lax.ON_COMPLEX, lax.ON_NODES, lax.RULES
+        found |= {f"lax.{name}" for table in tables for name in table}
+    return sorted(found)
 
 
 _NAMES = {
@@ -41,8 +51,7 @@ def command(what: str) -> None:
     r"""List the names of ops, backends or cases, one per line.
 
     Other commands take these names. No framework is imported, but for `covered`: the
-    operators of PyTorch and JAX that a checked function may use, and the functions of
-    the engine that stand for each.
+    operators of PyTorch and JAX that a checked function may use.
 
     \b
     Examples:

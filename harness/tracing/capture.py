@@ -6,9 +6,10 @@ Its cross-check, torch.export, is a test's (tests/tracing/test_capture.py).
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -18,11 +19,21 @@ from torch._ops import HigherOrderOperator
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from gradwatch.harness.judging.question import OPERATION, Cost
+from gradwatch.harness.tracing.aten import matrices
 from gradwatch.harness.tracing.calls import set_draws, tensors_in
 from gradwatch.harness.tracing.rules.narrow import is_inexact
-from gradwatch.harness.tracing.tape import Function, Program, Tape, Tensor, replica
+from gradwatch.harness.tracing.tape import (
+    Function,
+    Program,
+    Tape,
+    Tensor,
+    name_of,
+    replica,
+)
 from gradwatch.harness.tracing.untraceable import (
     Untraceable,
     callers_place,
@@ -204,3 +215,63 @@ class _Leaving(TorchFunctionMode):
 
 def _listed(tensor: Tensor) -> Any:
     return [_listed(part) for part in tensor] if tensor.ndim else tensor.item()
+
+
+# What a trace would hold, known from a call that writes nothing down -----------------
+
+#: Elements that take as long to judge as one step of the n^3 of a factorisation: in
+#: the wide type the singular values of 128 x 128 took 3 s (`cpu-2core`).
+STEP = 3
+
+
+class _Beyond(Exception):
+    """There is more than was asked for."""
+
+
+class _Count(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self, most: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no hints here
+        self.most, self.cost = most, Cost(0, 0)
+
+    def __torch_dispatch__(
+        self, target: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = target(*args, **(kwargs or {}))
+        several = made if isinstance(made, (tuple, list)) else [made]
+        tensors = [v for v in several if isinstance(v, torch.Tensor)]
+        steps = OPERATION
+        plain = isinstance(target, torch._ops.OpOverload)
+        if plain and tensors and name_of(target) in matrices.ON_FLOATS:
+            stacks = (v.shape for v in tensors if v.ndim > 1)
+            cubes = (math.prod(shape) * min(shape[-2:]) for shape in stacks)
+            steps += STEP * max(cubes, default=0)
+        elements, operations, _ = self.cost
+        elements += sum(v.numel() for v in tensors)
+        self.cost = Cost(elements, operations + steps // OPERATION)
+        if self.cost.work > self.most:
+            self.cost = self.cost._replace(whole=False)
+            raise _Beyond
+        return made
+
+
+def cost_of(
+    call: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    wanted: Sequence[bool],
+    most: float,
+) -> Cost:
+    """What a call takes; it ends where that is beyond `most`.
+
+    A function may differentiate on its way, so that those `wanted` need a gradient.
+
+    Raises:
+        Exception: Whatever it raises.
+    """
+    count = _Count(most)
+    with plainly():
+        given = list(map(replica, tensors, wanted))
+        with contextlib.suppress(_Beyond), count:
+            call(*given)
+    return count.cost

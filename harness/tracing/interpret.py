@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,16 @@ from torch.fx.node import Node as Call
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from gradwatch.harness.tracing.aten import complex, matrices
+from gradwatch.harness.tracing.aten import (
+    complex,
+    elementwise,
+    matrices,
+    moves,
+    reductions,
+    segments,
+    windows,
+)
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
-from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES
 from gradwatch.harness.tracing.rules.narrow import (
     is_inexact,
     leaf,
@@ -46,9 +53,16 @@ from gradwatch.harness.tracing.values import (
 )
 from gradwatch.impls.graph import Node, recorded
 
+Rule = Callable[..., Any]
+#: Rules that get every tensor argument as a node of floats.
+ON_FLOATS: dict[str, Rule] = matrices.ON_FLOATS | windows.ON_FLOATS
+ON_FLOATS |= elementwise.ON_FLOATS | reductions.ON_FLOATS
+#: Rules that get nodes, exact tensors and numbers as they come.
+ON_VALUES: dict[str, Rule] = matrices.ON_VALUES | moves.ON_VALUES
+ON_VALUES |= elementwise.ON_VALUES | reductions.ON_VALUES | segments.ON_VALUES
+COVERED = {*ON_FLOATS, *ON_VALUES, *moves.MOVES, *complex.ON_COMPLEX}
 _OURS = (operator.getitem, as_written)  # of the tape, no operators of ATen
 _CASTS = frozenset(("_to_copy", "convert_element_type", "to", "type_as", "device_put"))
-OF_MATRICES = frozenset(matrices.ON_FLOATS)
 _KEEP_ZEROS = ("clone", "detach", "mul", "neg", "permute", "_sparse_sum", "transpose")
 _TABLES = {name for name in FACTORIES if name.endswith("_window")} | {"linspace"}
 _FACTORISATIONS = ("linalg_", "_linalg_", "cholesky", "geqrf", "lu_", "ormqr", "svd")
@@ -68,7 +82,7 @@ class Decision:
     @property
     def sources(self) -> list[Node]:
         """The floats."""
-        leaves = tree_leaves((self.args, self.kwargs), is_leaf=_is_node)
+        leaves = tree_leaves((self.args, self.kwargs))
         return [v for v in leaves if isinstance(v, Node) and is_number(v)]
 
     def of(self, floats: Mapping[Node, torch.Tensor]) -> list[torch.Tensor]:
@@ -77,7 +91,7 @@ class Decision:
         def other(value: Any) -> Any:
             return floats[value] if value in floats else as_exact(value)
 
-        args, kwargs = tree_map(other, (self.args, self.kwargs), is_leaf=_is_node)
+        args, kwargs = tree_map(other, (self.args, self.kwargs))
         made = tree_leaves(self.target(*args, **kwargs))
         return [part for part in made if not is_float_tensor(part)] or made
 
@@ -158,7 +172,7 @@ def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
         return both(written_over, *map(kind, args))
     name = name_of(target)
     floating = _floats(meta)
-    values = tree_leaves((args, kwargs), is_leaf=_is_node)
+    values = tree_leaves((args, kwargs))
     if name in _CASTS:
         return _cast(args[0], meta)
     if name in FACTORIES:
@@ -177,19 +191,15 @@ def _by_table(
     target: Any, name: str, args: Any, kwargs: dict[str, Any], whole: bool
 ) -> Any:
     if whole:  # an order, a count: exact, and no gradient flows through it
-        args, kwargs = tree_map(as_exact, (args, kwargs), is_leaf=_is_node)
+        args, kwargs = tree_map(as_exact, (args, kwargs))
         return target(*args, **kwargs)
     if name in ON_FLOATS:
         tensors, tree = (Node, torch.Tensor), (args, kwargs)
-        args, kwargs = tree_map_only(tensors, as_float, tree, is_leaf=_is_node)
+        args, kwargs = tree_map_only(tensors, as_float, tree)
         return ON_FLOATS[name](*args, **kwargs)
     if name in ON_VALUES:
         return ON_VALUES[name](*args, **kwargs)
     return move(target, args, kwargs)
-
-
-def _is_node(value: Any) -> bool:
-    return isinstance(value, Node)
 
 
 def _constant(tensor: torch.Tensor) -> Any:
@@ -260,7 +270,7 @@ def _cast(value: Any, meta: Sequence[Geometry]) -> Any:
 
 def _made(target: Any, args: Any, kwargs: dict[str, Any], meta: Sequence[Any]) -> Any:
     """A tensor that is made of nothing; of floats, in the widest type PyTorch has."""
-    args = tree_map(as_exact, args, is_leaf=_is_node)
+    args = tree_map(as_exact, args)
     if not _floats(meta):
         return target(*args, **kwargs)
     if _is_complex(meta):

@@ -28,6 +28,7 @@ from gradwatch.harness.tracing.rules import complex, factors
 from gradwatch.harness.tracing.rules.narrow import leaf, rounded
 from gradwatch.harness.tracing.rules.systems import solved, transposed, triangle
 from gradwatch.harness.tracing.rules.windows import (
+    gathered,
     grouped_product,
     log_of_sums,
     positions,
@@ -517,10 +518,7 @@ def _windowed(function: Rule, neutral: float, equation: Any, x: Node) -> Node:
         *(x.shape, p["window_dimensions"], p["window_strides"], p["padding"]),
         *(p["window_dilation"], p["base_dilation"]),
     )
-    place = positions(x.shape, axes)
-    place = np.where(place < 0, x.size, place)
-    place = place.reshape(*place.shape[: x.ndim], -1)
-    return function(graph.gather(x, np.asarray(neutral), index=place), axis=-1)
+    return function(gathered(x, axes, neutral), axis=-1)
 
 
 def _pow(equation: Any, a: Node, b: Any) -> Node:

@@ -14,7 +14,7 @@ from gradwatch.harness.check.budget import Budget
 from gradwatch.harness.check.subjects import pytorch
 from gradwatch.harness.console import streams
 from gradwatch.harness.judging.question import Cost
-from gradwatch.harness.tracing.count import cost_of
+from gradwatch.harness.tracing.capture import cost_of
 
 GIB = 1 << 30
 

@@ -297,12 +297,9 @@ def test_a_second_seed_gives_other_numbers_and_the_same_names(tmp_path):
 def test_the_operators_that_can_be_traced_are_listed():
     pytest.importorskip("torch")
     done = gradwatch("list", "covered")
-    table = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert table["aten.add"] == "arithmetic"
-    assert {"exp", "sum"} <= set(table["aten._softmax"].split())
-    assert "matmul" in table["aten.convolution"].split()
-    assert table["aten.lgamma"].split() == ["special.lgamma"]
-    assert not any("bernoulli" in name for name in table)
+    names = done.stdout.split()
+    assert {"aten.add", "aten._softmax", "aten.cat", "aten.polar"} <= set(names)
+    assert not any("bernoulli" in name for name in names)
 
 
 def test_every_backend_is_listed():

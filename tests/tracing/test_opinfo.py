@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gradwatch.harness.project.verdicts import PASSING  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.aten.table import ON_FLOATS, ON_VALUES  # noqa: E402  # likewise
+from gradwatch.harness.tracing.interpret import ON_FLOATS, ON_VALUES  # noqa: E402  # likewise
 from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 from scripts.studies.opinfo import (  # noqa: E402  # likewise
     FINDINGS,

@@ -19,7 +19,7 @@ from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.calls import Call, state_of
-from gradwatch.harness.tracing.count import cost_of
+from gradwatch.harness.tracing.capture import cost_of
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.tracing.traced import Traced, trace, wanted_of
 from gradwatch.impls import graph

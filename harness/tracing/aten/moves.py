@@ -57,11 +57,11 @@ def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     for argument in known:
         value = given.get(argument.name)
         if argument.name in _CHOOSE:
-            given[argument.name] = _exact(value)
+            given[argument.name] = tree_map(as_exact, value)
         elif value is not None and (
             "Tensor" in str(argument.type) or argument.name in numbers
         ):
-            given[argument.name] = _floats(value)
+            given[argument.name] = tree_map(as_float, value)
 
     def run(**named: Any) -> Any:  # a written number is known by its position, too
         return target(**{k: float(v) if k in numbers else v for k, v in named.items()})
@@ -85,14 +85,6 @@ def _viewed(x: Node, out: torch.Tensor) -> Node:
     turned = graph.permute_dims(dense, tuple(map(order.index, moves)))
     lengths = tuple(n if i in moves else 1 for i, n in enumerate(shape))
     return graph.broadcast_to(graph.reshape(turned, lengths), shape)
-
-
-def _exact(tree: Any) -> Any:
-    return tree_map(as_exact, tree, is_leaf=lambda value: isinstance(value, Node))
-
-
-def _floats(tree: Any) -> Any:
-    return tree_map(as_float, tree, is_leaf=lambda value: isinstance(value, Node))
 
 
 def moved(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that reduce or accumulate along axes."""
+"""Operators that reduce or accumulate along axes, products of matrices among them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
+from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
@@ -133,7 +134,33 @@ def norm(
     return graph.where(nothing, 0.0, root)
 
 
+def _pdist(x: Node, p: float = 2.0) -> Node:
+    first, second = np.triu_indices(x.shape[0], 1)
+    return norm(x[first] - x[second], p, -1)
+
+
+def _plus_product(
+    c: Node,
+    a: Node,
+    b: Node,
+    beta: float = 1,
+    alpha: float = 1,
+    product: Rule = graph.matmul,
+) -> Node:
+    y = product(a, b) if alpha == 1 else alpha * product(a, b)
+    if beta == 0:
+        return graph.broadcast_to(y, np.broadcast_shapes(c.shape, y.shape))
+    return (c if beta == 1 else beta * c) + y
+
+
 ON_FLOATS: dict[str, Rule] = {
+    **dict.fromkeys(("mm", "bmm"), graph.matmul),
+    **dict.fromkeys(("_sparse_addmm", "addmm", "addmv"), _plus_product),
+    "addbmm": functools.partial(_plus_product, product=lambda a, b: total(a @ b, 0)),
+    "_cdist_forward": lambda a, b, p, *_: norm(
+        a[..., None, :] - b[..., None, :, :], p, -1
+    ),
+    "_pdist_forward": _pdist,
     **dict.fromkeys(("sum", "_sparse_sum"), total),
     "mean": over(graph.mean),
     "var": _variance,
@@ -233,12 +260,24 @@ def _middle(function: Callable[..., Any]) -> Rule:
 
 def _counted(count: Callable[..., Any]) -> Rule:
     """How many fall in each bin: a constant that the numbers decide (`Decision`)."""
-    return lambda *given, **named: count(
-        *tree_map(as_exact, given, is_leaf=lambda v: isinstance(v, Node)), **named
-    )
+    return lambda *given, **named: count(*tree_map(as_exact, given), **named)
+
+
+def _grouped_mm(a: Any, b: Any, offs: Any = None, *_: Any, **__: Any) -> Node:
+    """Rows of a, up to each offset, times the matrix of their group."""
+    a, b = as_float(a), as_float(b)
+    if offs is None:
+        return graph.matmul(a, b)
+    if (a.ndim, b.ndim) != (2, 3):
+        why = "has groups of columns, which have no rule"
+        raise Untraceable("aten._grouped_mm", why, "no rule")
+    ends = as_exact(offs).tolist()
+    pairs = zip([0, *ends], ends, strict=False)
+    return graph.concat([a[i:j] @ b[e] for e, (i, j) in enumerate(pairs) if j > i])
 
 
 ON_VALUES: dict[str, Rule] = {
+    "_grouped_mm": _grouped_mm,
     "histc": _counted(torch.histc),
     "histogram": _counted(torch.histogram),
     "any": lambda x, *dim: over(graph.any)(as_mask(x), *dim),

@@ -63,6 +63,15 @@ def positions(shape: Sequence[int], places: Sequence[Index]) -> Index:
     return flat
 
 
+def gathered(x: Node, places: Sequence[Index], outside: float) -> Node:
+    """The elements of each window along a last axis; `outside` is in the padding."""
+    place = positions(x.shape, places)
+    inner = math.prod(place.shape[x.ndim :])
+    place = place.reshape(*place.shape[: x.ndim], inner)
+    index = np.where(place < 0, x.size, place)
+    return graph.gather(x, np.asarray(outside), index=index)
+
+
 def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
     """A convolution: the windows of x at those places, times the weight's channels."""
     n = weight.ndim - 2
