@@ -120,6 +120,8 @@ def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array
             sizes[node] = np.abs(_added(node, terms))
         elif name == "divide":  # the divisor's terms are not its own
             sizes[node] = np.abs(terms[0] / node.inputs[1].value)
+        elif name == "where":
+            sizes[node] = np.where(node.inputs[0].value, *terms[1:])
         elif name and _multiplies(node):
             sizes[node] = np.abs(computed(node, *terms))
         else:
