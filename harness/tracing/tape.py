@@ -1,7 +1,7 @@
 """A tape: the operators that run while it is on, none of them in place.
 
 The function runs on real tensors. What makes or uses floats is written down; whole
-numbers that no float decides are constants, and nothing of them is.
+numbers and masks that no input's floats decide are constants, as PyTorch made them.
 """
 
 from __future__ import annotations
@@ -227,9 +227,8 @@ class Tape(TorchDispatchMode):
         self.shifts = shifts
         self.program = Program()
         self.memory: dict[Any, Memory] = {}
-        self.views: dict[
-            Any, fx.Node
-        ] = {}  # by node and geometry; constants by version
+        # By node and geometry; constants by version.
+        self.views: dict[Any, fx.Node] = {}
         self.alive: list[Any] = []  # or PyTorch would give their addresses out again
         self.within = 0  # operators and Functions that run below autograd
         self.resolved: list[Tensor] = []  # by PyTorch, below autograd, for an operator
@@ -253,7 +252,9 @@ class Tape(TorchDispatchMode):
             return self._draw(target, args, kwargs)
         given = _tensors((args, kwargs))
         made = None
-        if not any(is_inexact(t) or _address(t) in self.memory for t in given):
+        held = any(is_inexact(t) or _address(t) in self.memory for t in given)
+        writes = any(map(_is_written, target._schema.arguments))
+        if not held or not (writes or any(map(self.depends, given))):
             made = target(*args, **kwargs)
             if not any(map(is_inexact, _tensors(made))):
                 return made

@@ -170,3 +170,31 @@ def test_another_number_of_elements_in_another_call_is_no_fault():
     x = torch.randn(7, generator=torch.manual_seed(0)).requires_grad_()
     report = gradwatch.check(lambda x, v: x[v.sum(-1) > 7].sin(), inputs=[x, v])
     assert report.passes, str(report)
+
+
+def biased(scores, table, factor=1.0):
+    """Attention's scores, and a bias that is chosen by the logarithm of a distance."""
+    distance = (torch.arange(6) - torch.arange(6)[:, None]).abs() + 1
+    bias = table[distance.float().log2().long()]  # of 2 and 4 a whole number
+    far = (torch.arange(6) > 1)[:, None].logical_or(torch.zeros(1).bool())
+    bias = bias + (factor - 1) * (bias - bias.detach()) * far
+    return scores + bias
+
+
+def test_elements_that_constants_choose_are_those_that_pytorch_chose():
+    g = torch.manual_seed(0)
+    given = [torch.randn(6, 6, generator=g), torch.randn(4, generator=g)]
+    assert not trace(biased, given).contested("float32")
+    assert gradwatch.check(biased, inputs=given, quick=True).passes
+    wrong = lambda s, t: biased(s, t, 1.01)  # noqa: E731  # planted
+    report = gradwatch.check(biased, wrong, inputs=given, quick=True)
+    assert {j.tensor: j.verdict for j in report}["dtable"] == "disagree"
+
+
+def test_what_constants_decide_is_no_number_that_an_input_moves():
+    def scaled(x):
+        whole = float(torch.ones(3).mean()) >= 1.0
+        return x * x if whole and float(x.detach().sum()) > -1e9 else x
+
+    x = torch.randn(5, generator=torch.manual_seed(0))
+    trace(scaled, [x]).refuse_contested("float32")
