@@ -151,7 +151,8 @@ def command(
         few = ", ".join(unchanged) if len(unchanged) < 4 else f"{len(unchanged)} ops"
         say(f"{few}: the same files run at {a} and at {b}")
     trials = [trial for trial in trials if trial.op not in unchanged]
-    with _sides(a, b, commits, backends if trials else None) as sides:
+    nothing = contextlib.nullcontext(list[tuple[Side, Side]]())
+    with _sides(a, b, commits, backends) if trials else nothing as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
         # Of a commit against itself, the noise, all that is asked.
         touched = trials and commits and a != b and not backends
@@ -200,18 +201,18 @@ def _trials(
         click.UsageError: No op has such a size.
         Exception: Of the only page.
     """
-    trials, known_sizes, broken = list[Trial](), list[str](), Failures()
+    trials, sizes, broken = list[Trial](), list[str](), Failures()
     for source in sources:
         try:
             op = load_op(source)
-            known_sizes += op.sizes
+            sizes += op.sizes
             trials += options.sized(op, source, **chosen_by)
         except Exception as error:
             if len(sources) == 1:
                 raise
             broken[type(error), in_short(error)] = [Path(source).name]
     if not (trials or broken):
-        raise options.no_such_size(known_sizes, chosen_by["sizes"])
+        raise options.no_such_size(sizes, chosen_by["sizes"])
     return trials, broken
 
 
@@ -279,34 +280,26 @@ def _commits(a: str, b: str) -> tuple[str, str] | None:
         for name in (a, b):
             known("backend", name, backends)
         return None
-    hashes = list[str]()
-    for name in (a, b):
-        try:
-            hashes.append(commit_of(name))
-        except NoCommit:
-            raise UnknownName(
-                f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
-                " (gradwatch list backends)"
-            ) from None
-    return hashes[0], hashes[1]
+    name = a
+    try:
+        one = commit_of(a)
+        return one, commit_of(name := b)
+    except NoCommit:
+        raise UnknownName(
+            f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
+            " (gradwatch list backends)"
+        ) from None
 
 
 @contextlib.contextmanager
 def _sides(
-    a: str, b: str, commits: tuple[str, str] | None, backends: Sequence[str] | None
+    a: str, b: str, commits: tuple[str, str] | None, backends: Sequence[str]
 ) -> Iterator[list[tuple[Side, Side]]]:
-    """The sides to compare: two backends, or each at two commits.
-
-    Where `backends` is None there is nothing to compare: nothing is checked out.
-    """
-    if backends is None:
-        yield []
-        return
+    """The sides to compare: two backends, or each at two commits."""
     if not commits:
         yield [(Side(a, a), Side(b, b))]
         return
-    one, other = commits
-    with checked_out(one) as tree, checked_out(other) as another:
+    with checked_out(commits[0]) as tree, checked_out(commits[1]) as another:
         yield [
             (Side(a, name, tree), Side(b, name, another))
             for name in options.framework_backends(backends)
@@ -314,11 +307,7 @@ def _sides(
 
 
 def _show(
-    a: str,
-    b: str,
-    rows: Sequence[CompareRecord],
-    failed: Failures,
-    left: str,
+    a: str, b: str, rows: Sequence[CompareRecord], failed: Failures, left: str
 ) -> None:
     """Print what is wrong or could not be compared, the table, and the last lines."""
     for (kind, why), what in failed.items():
@@ -327,7 +316,26 @@ def _show(
         say(f"{sign} {_line(why, what).partition(';')[0]}", style)
     if rows:
         _show_ratios(a, b, rows)
-    _end(a, b, rows, failed, left)
+    wrong = sum(len(w) for (kind, _), w in failed.items() if kind is WrongGradient)
+    counts = Counter(row.verdict for row in rows)
+    found = [f"{wrong} with a wrong gradient{_at(a, b, failed)}"] if wrong else []
+    if slower := counts["slower"]:
+        worst = max(rows, key=lambda row: (row.verdict == "slower", row.ratio))
+        name = f"{worst.op} {worst.phase} {worst.backend}".strip()
+        found.append(f"{slower} slower, most {name}: {worst.ratio:.2f} times")
+    rest = ("faster", "no difference", "not resolved")
+    found += [f"{counts[verdict]} {verdict}" for verdict in rest if counts[verdict]]
+    next_step, unclear = "", counts["not resolved"]
+    if wrong:
+        next_step = f"gradwatch agree at {b} shows the elements"
+    elif unclear:
+        next_step = "--budget and --pairs measure longer"
+    ending(
+        f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
+        "red" if wrong or not rows else "yellow" if slower or unclear else "green",
+        absent=left,
+        next_step=next_step,
+    )
 
 
 def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
@@ -363,34 +371,3 @@ def _at(a: str, b: str, failed: Failures) -> str:
             return f", since one of {1 + len(more)} commits"
         return f", since {first[:10]} {subject(first)!r}"
     return ""
-
-
-def _end(
-    a: str,
-    b: str,
-    rows: Sequence[CompareRecord],
-    failed: Failures,
-    left: str,
-) -> None:
-    """What was found, what was not compared, and what to do next."""
-    wrong = sum(len(w) for (kind, _), w in failed.items() if kind is WrongGradient)
-    counts = Counter(row.verdict for row in rows)
-    found = [f"{wrong} with a wrong gradient{_at(a, b, failed)}"] if wrong else []
-    slower = [row for row in rows if row.verdict == "slower"]
-    if slower:
-        worst = max(slower, key=lambda row: row.ratio)
-        name = f"{worst.op} {worst.phase} {worst.backend}".strip()
-        found.append(f"{len(slower)} slower, most {name}: {worst.ratio:.2f} times")
-    rest = ("faster", "no difference", "not resolved")
-    found += [f"{counts[verdict]} {verdict}" for verdict in rest if counts[verdict]]
-    next_step, unclear = "", counts["not resolved"]
-    if wrong:
-        next_step = f"gradwatch agree at {b} shows the elements"
-    elif unclear:
-        next_step = "--budget and --pairs measure longer"
-    ending(
-        f"{b} against {a}: {', '.join(found) or 'nothing was compared'}",
-        "red" if wrong or not rows else "yellow" if slower or unclear else "green",
-        absent=left,
-        next_step=next_step,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -41,8 +41,6 @@ from gradwatch.harness.workers.pool import Fleet
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of, load_op
-
-Reasons = dict[str, str]  # by backend
 
 
 @click.command()
@@ -88,14 +86,14 @@ def command(json_file: str | None, **given: Any) -> int:
     )
     with progress("judging and timing") as advance:
         measured = _timed(asked, advance)
-    rows, untimed = measured.rows, measured.untimed
-    summary = TimeSummary(timed=len(rows), untimed=untimed)
+    rows = measured.rows
+    summary = TimeSummary(timed=len(rows), untimed=measured.untimed)
     if rows or json_file:
         keep(TIME, recording.document(rows, summary), json_file, _combined)
     for op, why in measured.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if json_file != "-":
-        _show(rows, untimed, measured.wrong, measured.absent)
+        _show(measured)
     if measured.absent and not rows and not measured.failed:
         raise Required(f"nothing could be timed: {measured.absent[0]}")
     return 0 if rows and not measured.failed and not measured.wrong else 1
@@ -194,7 +192,7 @@ def measure(content: bytes, link: Link) -> None:
 
 
 def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
-    """Judge all trials on a device, then time each."""
+    """Judge all trials on a device, then time each: judging would disturb the clock."""
     usable = [name for name in asked.backends if options.runs_on(name, device)]
     if not usable:
         link.tell(Timed(absent=[f"none of these runs on {device}"]))
@@ -205,13 +203,21 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
         return Worker(place, threads=asked.threads, waiting=link.alive)
 
     with workers(start) as worker:
-        judged = _judged(trials, usable, device, asked.patience, link)
-        missing, wrong = judged.missing, _unfit(judged, trials, usable)
+        judged, entries = Agreement(), known.load()
+        tasks = [Task(trial, name, device) for trial in trials for name in usable]
+        with Fleet(jobs=os.cpu_count() or 1) as fleet:
+            for one, outcomes in gathered(tasks, fleet):
+                with link.at(one.op, one.name, asked.patience):
+                    judged.add(judge_trial(one, outcomes, entries, pairs=False))
+        said = defaultdict[tuple[str, str], list[tuple[str, str]]](list)
+        for record in judged.records:
+            said[record.case, record.backend].append((record.verdict, record.message))
         unexpected = sorted({(r.op, r.backend) for r in judged.unexpected})
-        link.tell(Timed(absent=list(missing.values()), wrong=unexpected))
+        link.tell(Timed(absent=list(judged.missing.values()), wrong=unexpected))
         settings: dict[str, Any] = {"device": device, "budget": asked.budget}
         for done, one in enumerate(trials, 1):
-            reasons = missing | wrong[one.name]
+            found = {b: why_unfit(said[one.name, b]) for b in usable}
+            reasons = {b: why for b, why in found.items() if why} | judged.missing
             right = [name for name in usable if name not in reasons]
             with link.at(one.op, one.name, asked.patience):
                 rows, why = time_trial(one, right, worker, seed=asked.seed, **settings)
@@ -223,70 +229,32 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
                 link.tell(measured)
 
 
-def _judged(
-    trials: Sequence[Trial],
-    backends: Sequence[str],
-    device: str,
-    patience: float,
-    link: Link,
-) -> Agreement:
-    """The verdicts on all trials, before the clock runs: judging would disturb it."""
-    judged, entries = Agreement(), known.load()
-    tasks = [Task(trial, name, device) for trial in trials for name in backends]
-    with Fleet(jobs=os.cpu_count() or 1) as fleet:
-        for one, outcomes in gathered(tasks, fleet):
-            with link.at(one.op, one.name, patience):
-                judged.add(judge_trial(one, outcomes, entries, pairs=False))
-    return judged
-
-
-def _unfit(
-    judged: Agreement, trials: Sequence[Trial], backends: Sequence[str]
-) -> dict[str, Reasons]:
-    """The reasons why a backend is not timed, by the name of the trial."""
-    said: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for record in judged.records:
-        said[record.case, record.backend].append((record.verdict, record.message))
-    asked = [name for name in backends if name not in judged.missing]
-    return {
-        one.name: {b: why for b in asked if (why := why_unfit(said[one.name, b]))}
-        for one in trials
-    }
-
-
-def _show(
-    rows: Sequence[TimeRecord],
-    untimed: dict[str, str],
-    wrong: Sequence[tuple[str, str]],
-    absent: Collection[str],
-) -> None:
+def _show(measured: Timed) -> None:
     """A table for each op and size, and at the end what was found and not timed."""
+    rows, wrong, absent = measured.rows, measured.wrong, measured.absent
     for device in sorted({row.device for row in rows}):
         _show_times([r for r in rows if r.device == device])
-    left_out, unfit = (*absent, "unsupported"), dict[tuple[str, str], list[str]]()
-    for what, why in untimed.items():
-        if not why.startswith(left_out):  # one line an op and backend
-            unfit.setdefault((what.split()[0], what.split()[-1]), []).append(why)
-    for place, whys in unfit.items():
+    unfit = dict[tuple[str, str], str]()  # one line an op and backend
+    for what, why in measured.untimed.items():
+        if not why.startswith((*absent, "unsupported")):
+            unfit.setdefault((what.split()[0], what.split()[-1]), why)
+    for place, why in unfit.items():
         sign = ("✗", "red") if place in wrong else ("not timed:", "yellow")
-        say(f"{sign[0]} {' on '.join(place)}: {whys[0].partition(';')[0]}", sign[1])
+        say(f"{sign[0]} {' on '.join(place)}: {why.partition(';')[0]}", sign[1])
     names, fastest = _fastest(rows)
     found = f"{len({row.backend for row in rows})} backends timed"
     found += f", {len(unfit)} not" if unfit else ""
     found += f"; wrong: {', '.join(map(' on '.join, wrong[:3]))}" if wrong else ""
     found += f"; {fastest}" if fastest else ""
-    busy = {doubt for row in rows for doubt in row.doubts}
-    doubts = "other processes were busy" if any("busy" in d for d in busy) else ""
-    doubts = doubts or min(busy, default="")
+    said = {doubt for row in rows for doubt in row.doubts}
+    doubts = min(said, key=lambda d: "busy" not in d, default="").partition(":")[0]
     found += f"; doubtful: {doubts}" if doubts else ""
-    gone = {what.split()[-1] for what, why in untimed.items() if why in absent}
+    gone = {what.split()[-1] for what, why in measured.untimed.items() if why in absent}
     families = ", ".join(sorted({*map(framework_of, gone)}))
-    if wrong:
-        op, backend = wrong[0]
+    pair = f"{' '.join(names[:2])} --op {rows[0].op}" if names[1:] else "A B"
+    following = f"gradwatch compare {pair}; gradwatch report --open"
+    for op, backend in wrong[:1]:
         following = f"gradwatch agree --op {op} --backend {backend} shows the elements"
-    else:
-        pair = f"{' '.join(names[:2])} --op {rows[0].op}" if names[1:] else "A B"
-        following = f"gradwatch compare {pair}; gradwatch report --open"
     ending(
         found,
         "red" if wrong or not rows else "yellow" if doubts else "green",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -11,7 +11,6 @@ from typing import Any, get_args
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
     AlertKind,
     AlertRecord,
@@ -83,18 +82,6 @@ class Order:
     root: Path
     rank: Mapping[str, int]
     reference: tuple[str, str] = ("", "")
-
-    @classmethod
-    def of(cls, commits: Sequence[str], since: str = "", root: Path = ROOT) -> Order:
-        """The order in a checkout; the reference is `since` or the newest release.
-
-        Raises:
-            gradwatch.harness.project.git.NoCommit: There is no commit called `since`.
-        """
-        rank = {commit: i for i, commit in enumerate(commits)}
-        name = since or git.newest_release(root)
-        commit = git.commit_of(name, root) if name else ""
-        return cls(root, rank, (name, commit))
 
 
 def off_branch(series: Iterable[Series], order: Order) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,22 +90,21 @@ def confirm(
     *,
     machine: str,
     root: Path = ROOT,
-    known: Mapping[str, ConfirmationRecord] = {},
-    keep: Callable[[ConfirmationRecord], None] = lambda record: None,
+    findings: Findings,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Alert]:
     """Yield each alert, with its state after both commits were measured again.
 
     Only times that got worse and are not accepted are measured again, on this
-    `machine`. Comparisons that are `known`, by `key_of`, are not repeated; without
-    `compare` they alone decide. `keep` is called with each new one; `enough` says
-    whether to stop before it.
+    `machine`. What is in the `findings`, by `key_of`, is not compared again; without
+    `compare` it alone decides. New ones are added; `enough` says whether to stop before
+    the next one.
     """
     for alert in alerts:
         open_to_it = alert.worse and alert.state in ("suspected", "confirmed")
         if alert.why == WRONG or not open_to_it:
             yield alert
-        elif record := known.get(key_of(alert)):
+        elif record := findings.known.get(key_of(alert)):
             ends = (record.ratio, record.low, record.high)
             value, low, high = (math.inf if e is None else e for e in ends)
             yield _settled(alert, Estimate(value, low, high, PAIRS, LEVEL))
@@ -120,19 +119,17 @@ def confirm(
         elif enough():
             yield _still(alert, "no time was left to compare")
         else:
-            yield _compared(alert, compare, keep)
+            yield _compared(alert, compare, findings)
 
 
-def _compared(
-    alert: Alert, compare: Compare, keep: Callable[[ConfirmationRecord], None]
-) -> Alert:
+def _compared(alert: Alert, compare: Compare, findings: Findings) -> Alert:
     try:
         found = compare(alert.series, *alert.around)
     except NotComparable as reason:
         return _still(alert, f"not compared: {reason}")
     if found.resolved:
         stored = map(finite, (found.value, found.low, found.high))
-        keep(ConfirmationRecord(key_of(alert), *stored))
+        findings.keep(ConfirmationRecord(key_of(alert), *stored))
     return _settled(alert, found)
 
 
@@ -167,33 +164,27 @@ def key_of(alert: Alert) -> str:
 class Findings:
     """The comparisons made so far, in a file that is rewritten after each one.
 
-    `troubles` says what of the file cannot be read, or that it cannot be written.
+    `troubles` says that it cannot be read, in whole, or cannot be written.
     """
 
     def __init__(self, file: Path) -> None:
-        self.file = file
+        self.file, self._sound = file, True
         self.troubles: list[str] = []
         self.known: dict[str, ConfirmationRecord] = {}
-        self._damaged = False
-        if not file.exists():
-            return
         try:
-            odd = list[Unreadable]()
-            records = documents.read(file, CONFIRMATIONS, odd).records
-            self.troubles += map(str, odd)
-            self.known = {one.key: one for one in records}
+            kept = documents.read(file, CONFIRMATIONS).records if file.exists() else ()
+            self.known = {one.key: one for one in kept}
         except Unreadable as error:
             self.troubles.append(f"{error}; it is left as it is, nothing is added")
-            self._damaged = True
+            self._sound = False
 
     def keep(self, record: ConfirmationRecord) -> None:
-        """Add a comparison; if it cannot be written, `trouble` says so."""
+        """Add a comparison; if it cannot be written, `troubles` says so."""
         self.known[record.key] = record
-        if self._damaged:
-            return
         content = documents.document(self.known.values(), NoSummary())
         try:
-            documents.write(content, self.file)
+            if self._sound:
+                documents.write(content, self.file)
         except OSError as error:
             why = f"{self.file.name} cannot be written: {error.strerror}"
             self.troubles = [*self.troubles, *({why} - set(self.troubles))]

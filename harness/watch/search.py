@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
@@ -43,10 +42,14 @@ def watch(
     Steps and drift are settled before the search for creep: a cleared step explains no
     creep, so a creep that looks like a step is still reported.
     """
-    watched = [trail for one in series if (trail := _Trail.of(one, order))]
-    moved = (a for trail in watched for a in _moves(trail, order, rules))
+    kept = (
+        replace(one, entries=tuple(e for e in one.measured if e.commit in order.rank))
+        for one in series
+    )
+    watched = [one for one in kept if one.entries]
+    moved = (alert for one in watched for alert in _moves(one, order, rules))
     settled = list(settle(sorted(moved, key=_urgency)))
-    crept = [a for trail in watched for a in _creeping(trail, settled, order, rules)]
+    crept = (a for one in watched for a in _creeping(one, settled, order, rules))
     return sorted([*settled, *settle(sorted(crept, key=_urgency))], key=_urgency)
 
 
@@ -55,62 +58,39 @@ def _urgency(alert: Alert) -> tuple[Any, ...]:
     return (*rank, -abs(alert.relative_change), alert.series.name)
 
 
-@dataclass(frozen=True)
-class _Trail:
-    """The entries of a series on this branch that have a value.
-
-    ranks: of their commits in the order.
-    """
-
-    series: Series
-    entries: Sequence[Entry]
-    ranks: NDArray[np.int32]
-    values: Values
-
-    @classmethod
-    def of(cls, series: Series, order: Order) -> _Trail | None:
-        """The trail of a series that has any value on this branch."""
-        kept = [entry for entry in series.measured if entry.commit in order.rank]
-        ranks = np.array([order.rank[entry.commit] for entry in kept], np.int32)
-        values = np.array([entry.value for entry in kept], np.float64)
-        return cls(series, kept, ranks, values) if kept else None
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def commit(self, at: int) -> str:
-        """The commit of an entry; -1 is the newest."""
-        return self.entries[at].commit
+def _values(series: Series) -> Values:
+    return np.array([entry.value for entry in series.entries], np.float64)
 
 
-def _moves(trail: _Trail, order: Order, rules: Rules) -> list[Alert]:
+def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
     """The steps and drift of a series, and since when its gradient is wrong."""
-    wrong = list[Change]()
-    if trail.series.metric == GRADIENT:
-        dtype = trail.series.parameters.get("dtype", "")
-        found = step_to_wrong(trail.series.op, dtype, trail.values)
-        wrong += [found] if found else []
-    changes = list(find_changes(trail.values))
-    sure = {c.index: (trail.commit(c.index - 1), trail.commit(c.index)) for c in wrong}
-    if len(trail) < SHORT:
-        for change in steps_between(trail.entries, rules.budget(trail.series)):
-            place = (trail.commit(change.index - 1), trail.commit(change.index))
-            far = all(abs(change.index - one.index) > OFF for one in changes)
-            if far and _implementing(*place, trail.series.op, order):
-                changes.append(change)
-                sure[change.index] = place
-    others = [c for c in changes if all(abs(c.index - w.index) > OFF for w in wrong)]
-    floor, why = _accepted(trail.series, order, rules) if wrong or others else (-1, "")
-    tolerance = rules.tolerance(trail.series)
+    entries, values, wrong = series.entries, _values(series), None
+    if series.metric == GRADIENT:
+        dtype = series.parameters.get("dtype", "")
+        wrong = step_to_wrong(series.op, dtype, values)
+    changes, sure = list(find_changes(values)), {wrong.index} if wrong else set[int]()
+    for change in steps_between(entries, rules.budget(series)):
+        old, new = entries[change.index - 1], entries[change.index]
+        far = all(abs(change.index - one.index) > OFF for one in changes)
+        if far and _implementing(old.commit, new.commit, series.op, order):
+            changes.append(change)
+            sure.add(change.index)
+    if wrong:
+        others = (c for c in changes if abs(c.index - wrong.index) > OFF)
+        changes = [wrong, *others]
+    floor, why = _accepted(series, order, rules) if changes else (-1, "")
     alerts = []
-    for change in (*wrong, *others):
-        alert = _alert(trail, change, order)
-        alert = replace(alert, around=sure.get(change.index, alert.around))
-        if change in wrong:
+    for change in changes:
+        alert = _alert(series, change, order, OFF * (change.index not in sure))
+        if change is wrong:
             alert = replace(alert, why=WRONG)
         if order.rank[alert.commit] <= floor:
             alert = alert.settled("accepted", why)
-        elif change in others and alert.worse and change.relative_change <= tolerance:
+        elif (
+            change is not wrong
+            and alert.worse
+            and change.relative_change <= rules.tolerance(series)
+        ):
             alert = replace(alert, why=SMALL, fails=False)
         alerts.append(alert)
     return alerts
@@ -131,24 +111,28 @@ def _accepted(series: Series, order: Order, rules: Rules) -> tuple[int, str]:
     )
 
 
-def _alert(trail: _Trail, change: Change, order: Order) -> Alert:
-    series, at, last = trail.series, change.index, len(trail) - 1
-    place = (trail.commit(at - 1), trail.commit(at))
-    around = (
-        trail.commit(max(at - 1 - OFF, 0)),
-        trail.commit(last if change.kind == "drift" else min(at + OFF, last)),
-    )
+def _alert(series: Series, change: Change, order: Order, off: int) -> Alert:
+    """The alert of a change whose position can be wrong by `off` runs.
+
+    It names the one commit in the range of a step that changes the code the op runs. If
+    there is none, the range is widened by one run on both sides.
+    """
+    commits, at = [entry.commit for entry in series.entries], change.index
+    last = len(commits) - 1
+    after = last if change.kind == "drift" else min(at + off, last)
+    around = (commits[max(at - 1 - off, 0)], commits[after])
+    place, touching = (commits[at - 1], commits[at]), list[str]()
     if change.kind == "drift":
         place = (place[0], around[1])
-        commit, candidates = place[1], _count(*place, order)
     else:
-        place, commit, candidates = _culprit(series.op, place, around, order)
+        ranges = (_implementing(*r, series.op, order) for r in (place, around))
+        touching = next(filter(None, ranges), [])
     return Alert(
         series,
         change.kind,
         place[0],
-        commit,
-        candidates,
+        touching[0] if len(touching) == 1 else place[1],
+        len(touching) or _count(*place, order),
         around,
         change.relative_change,
         change.low,
@@ -161,23 +145,6 @@ def _alert(trail: _Trail, change: Change, order: Order) -> Alert:
     )
 
 
-def _culprit(
-    op: str, place: tuple[str, str], around: tuple[str, str], order: Order
-) -> tuple[tuple[str, str], str, int]:
-    """The range of a step, the commit to name, and the number of candidates.
-
-    That is the one commit in the range that changes the code the op runs. If there is
-    none, the range is widened by one run on both sides.
-    """
-    for old, new in (place, around):
-        touching = _implementing(old, new, op, order)
-        if len(touching) == 1:
-            return place, touching[0], 1
-        if touching:
-            return place, place[1], len(touching)
-    return place, place[1], _count(*place, order)
-
-
 def _implementing(old: str, new: str, op: str, order: Order) -> list[str]:
     touching = git.implementing(old, new, op, order.root)
     return [commit for commit in touching if commit in order.rank]
@@ -188,24 +155,28 @@ def _count(old: str, new: str, order: Order) -> int:
 
 
 def _creeping(
-    trail: _Trail, settled: Sequence[Alert], order: Order, rules: Rules
+    series: Series, settled: Sequence[Alert], order: Order, rules: Rules
 ) -> Iterator[Alert]:
     """An alert if the whole interval is beyond the budget.
 
-    The part of the change that steps and drift explain is not counted.
+    The part of the change that steps and drift explain is not counted: those that fail
+    by themselves, or are so new that they still can.
     """
-    series = trail.series
     floor, _ = _accepted(series, order, rules)
-    reference = int((trail.ranks <= floor).sum())
-    measured = creep(trail.values, reference)
+    commits = [entry.commit for entry in series.entries]
+    reference = sum(order.rank[commit] <= floor for commit in commits)
+    measured = creep(_values(series), reference)
+    recent = order.rank[commits[-(LASTING - 1) :][0]]
     explained = math.prod(
         1 + alert.relative_change
         for alert in settled
-        if alert.series is series and alert.worse and _explains(alert, trail, order)
+        if alert.series is series and alert.worse
+        if alert.state == "confirmed"
+        or (alert.state == "suspected" and order.rank[alert.commit] >= recent)
     )
     if measured is None or (1 + measured.low) / explained - 1 <= rules.budget(series):
         return
-    good, commit = trail.commit(max(reference - 1, 0)), trail.commit(-1)
+    good, commit = commits[max(reference - 1, 0)], commits[-1]
     name = order.reference[0] or "the first runs"
     yield Alert(
         series,
@@ -223,13 +194,6 @@ def _creeping(
         f"beyond {rules.budget(series):.0%} of {name}",
         True,
     )
-
-
-def _explains(alert: Alert, trail: _Trail, order: Order) -> bool:
-    """Whether an alert fails by itself, or is so new that it still can."""
-    newest = trail.ranks[-(LASTING - 1) :]
-    recent = order.rank[alert.commit] >= newest[0]
-    return alert.state == "confirmed" or (alert.state == "suspected" and recent)
 
 
 # A short history --------------------------------------------------------------------
@@ -260,17 +224,10 @@ def steps_between(runs: Sequence[Entry], budget: float) -> Iterator[Change]:
         if min(before, after) <= 0 or low <= before <= high:
             continue
         if abs(math.log(after / before)) > math.log1p(budget):
+            grown, shrunk = high / least - 1 if least > 0 else math.inf, low / most - 1
             yield Change(
-                index=index,
-                relative_change=after / before - 1,
-                low=low / most - 1,
-                high=high / least - 1 if least > 0 else math.inf,
-                before=before,
-                after=after,
-                kind="step",
-                confidence=CONFIDENCE,
-                worse=after > before,
-                suspected=True,
+                *(index, after / before - 1, shrunk, grown, before, after),
+                *("step", CONFIDENCE, after > before, True),
             )
 
 

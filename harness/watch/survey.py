@@ -65,13 +65,14 @@ def survey(
         harness.project.documents.Unreadable: No file can be read, or the clone is
         shallow. harness.project.git.NoCommit: No checkout, or no commit called `since`.
     """
-    order = Order.of(git.commits(root), since, root)
+    name = since or git.newest_release(root)
+    rank = {commit: i for i, commit in enumerate(git.commits(root))}
+    order = Order(root, rank, (name, git.commit_of(name, root) if name else ""))
     unreadable = list[Unreadable]()
     series = asv_results.read(results / "asv", list(order.rank), unreadable)
     if unreadable and not series:
         raise unreadable[0]
     warnings = [*off_branch(series, order), *map(str, unreadable)]
-    look = partial(watch, series, order, rules(root / "asv.conf.json"))
     machine = machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
     with comparing(root, budget, enough) as compare:
@@ -80,10 +81,9 @@ def survey(
             compare=compare if confirming else None,
             machine=machine,
             root=root,
-            known=findings.known,
-            keep=findings.keep,
+            findings=findings,
             enough=enough,
         )
-        alerts = look(settle)
+        alerts = watch(series, order, rules(root / "asv.conf.json"), settle)
     warnings += findings.troubles
     return Survey(order, len(series), alerts, warnings)

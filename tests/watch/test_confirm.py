@@ -66,7 +66,8 @@ def confirmed(alert, answer, root, **more):
             raise answer
         return answer
 
-    (found,) = confirm([alert], compare, root=root, **{"machine": MACHINE, **more})
+    given = {"machine": MACHINE, "findings": Findings(root / "none.json"), **more}
+    (found,) = confirm([alert], compare, root=root, **given)
     return found
 
 
@@ -126,9 +127,13 @@ def test_a_wrong_gradient_is_neither_measured_again_nor_cleared(suspect, root):
         raise AssertionError("a verdict is measured again")
 
     cleared = ConfirmationRecord(key_of(verdict), 1.0, 0.99, 1.01)
+    findings = Findings(root / "none.json")
     for known in ({}, {key_of(verdict): cleared}):
-        (found,) = confirm([verdict], never, machine=MACHINE, root=root, known=known)
-        assert found == verdict
+        findings.known = known
+        assert (
+            confirmed(verdict, AssertionError("measured"), root, findings=findings)
+            == verdict
+        )
 
 
 def test_an_alert_of_another_machine_is_not_measured_here(suspect, root):
@@ -153,10 +158,10 @@ def test_a_step_between_commits_with_equal_code_is_cleared_unmeasured(root):
 
 def test_a_comparison_is_kept_and_not_repeated(suspect, root, tmp_path):
     findings = Findings(tmp_path / "kept" / "cpu.json")
-    confirmed(suspect, about(1.2), root, keep=findings.keep)
+    confirmed(suspect, about(1.2), root, findings=findings)
     again = Findings(tmp_path / "kept" / "cpu.json")
     asked = AssertionError("it was compared again")
-    assert confirmed(suspect, asked, root, known=again.known).fails
+    assert confirmed(suspect, asked, root, findings=again).fails
     assert len(again.known) == 1
 
 
@@ -164,7 +169,7 @@ def test_a_comparison_that_cannot_be_written_still_counts(suspect, root, tmp_pat
     """A file stands where the folder should be; it is not touched."""
     (tmp_path / "kept").write_text("a file")
     findings = Findings(tmp_path / "kept" / "cpu.json")
-    assert confirmed(suspect, about(1.2), root, keep=findings.keep).fails
+    assert confirmed(suspect, about(1.2), root, findings=findings).fails
     assert "cpu.json cannot be written" in findings.troubles[0]
     assert (tmp_path / "kept").read_text() == "a file"
 
@@ -173,11 +178,12 @@ def test_a_damaged_file_of_comparisons_is_said_and_left_alone(suspect, root, tmp
     """One odd record of many: those beside it must not be written over."""
     file = tmp_path / "cpu.json"
     findings = Findings(file)
-    confirmed(suspect, about(1.2), root, keep=findings.keep)
+    confirmed(suspect, about(1.2), root, findings=findings)
     before = file.read_text().replace('"ratio":1.2', '"ratio":"x"')
     file.write_text(before)
     findings = Findings(file)
-    assert confirmed(suspect, about(1.2), root, keep=findings.keep).fails
+    assert confirmed(suspect, about(1.2), root, findings=findings).fails
+    assert findings.known  # but not written
     (trouble,) = findings.troubles
     assert "cpu.json: Expected `float | null`" in trouble
     assert file.read_text() == before
