@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,13 @@ def command(
         raise click.UsageError("no case matches; see `gradwatch list cases`")
     seconds = time.monotonic() - started
     agreed.missing |= {} if backends else left_out()
-    summary = _summary(agreed, asked, seconds, machines)
+    summary = agreed.summary()
+    summary.seconds, summary.seed = round(seconds, 2), asked.seed
+    summary.machines = machines
+    if asked.sampled:
+        summary.sampled = explained(
+            [b for b in asked.backends if b not in agreed.missing]
+        )
     content = recording.document(agreed.records, summary)
     for target, text in ((junit_file, junit), (markdown_file, markdown)):
         if target:
@@ -110,18 +117,6 @@ def command(
         show(agreed, seconds, summary, following)
     _check_required(agreed, require)
     return agreed.exit_code
-
-
-def _summary(
-    agreed: Agreement, asked: Asked, seconds: float, machines: list[str]
-) -> AgreeSummary:
-    summary = agreed.summary()
-    summary.seconds, summary.seed = round(seconds, 2), asked.seed
-    summary.machines = machines
-    if asked.sampled:
-        ran = [b for b in asked.backends if b not in agreed.missing]
-        summary.sampled = explained(ran)
-    return summary
 
 
 def _elsewhere(
@@ -152,22 +147,18 @@ def show(
 ) -> None:
     """Print the matrix of ops and backends, the unexpected verdicts, and the end."""
     console = output()
-
-    def line(text: str, style: str) -> None:
-        console.print(text, style=style, markup=False)
-
+    line = partial(console.print, markup=False)
     if shown := of_those_that_ran(agreed.records):
         console.print(fitting(shown, console))
         verdicts = {r.verdict for r in shown}
         seen = [v for v in SIGNS if v in verdicts]
-        means = (f"{SIGNS[v][0]} {v}: {MEANINGS[v]}" for v in seen if v in MEANINGS)
-        for meaning in means:
-            line(meaning, "dim")
+        for verdict in (one for one in seen if one in MEANINGS):
+            line(f"{SIGNS[verdict][0]} {verdict}: {MEANINGS[verdict]}", style="dim")
     for r in _first_of_each(agreed.unexpected):
         sign, colour = SIGNS[r.verdict]
-        line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.story}", colour)
+        line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.story}", style=colour)
     for e in agreed.gone:
-        line(f"gone: {e}", "bold red")
+        line(f"gone: {e}", style="bold red")
     right = not agreed.unexpected and not agreed.gone and agreed.judged
     next_step = following or "gradwatch time; gradwatch report --open"
     for r in agreed.unexpected[:1]:
@@ -184,24 +175,20 @@ def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     """The outcome, and of how many tensors."""
     if not agreed.judged:
         return "nothing was judged"
-    wrong = {(r.op, r.backend) for r in agreed.unexpected}
-    ops = {r.op for r in agreed.records}
-    ran = {r.backend for r in agreed.records if r.verdict != "unsupported"}
+    wrong = sorted({(r.op, r.backend) for r in agreed.unexpected})
+    ops = _many(len({r.op for r in agreed.records}), "op")
     if wrong or agreed.gone:
-        parts = {f"{op} on {backend}" for op, backend in sorted(wrong)}
-        named = ", ".join([*sorted(parts)[:3], *(["..."] if len(parts) > 3 else [])])
-        line = (
-            f"{len({op for op, _ in wrong})} of {_many(len(ops), 'op')} not as expected"
-        )
+        named = ", ".join(map(" on ".join, wrong[:3])) + ", ..." * (len(wrong) > 3)
+        line = f"{len({op for op, _ in wrong})} of {ops} not as expected"
         line += f": {named}" if named else f": {len(agreed.gone)} known defects gone"
         line += f"; {summary.unexpected} of {len(agreed.records)} tensors"
     else:
-        verb = "agrees" if len(ops) == 1 else "agree"
-        line = f"{_many(len(ops), 'op')} {verb} on {_many(len(ran), 'backend')}"
-        line += f": {summary.verdicts.get('agree', 0)} of {summary.judged} tensors"
-        line += (
-            f", {summary.vacuous_share:.0%} vacuous" if summary.vacuous_share else ""
-        )
+        ran = {r.backend for r in agreed.records if r.verdict != "unsupported"}
+        line = f"{ops} {'agrees' if ops == '1 op' else 'agree'} on"
+        line += f" {_many(len(ran), 'backend')}:"
+        line += f" {summary.verdicts.get('agree', 0)} of {summary.judged} tensors"
+        if summary.vacuous_share:
+            line += f", {summary.vacuous_share:.0%} vacuous"
     known = {(r.op, r.backend, r.verdict) for r in agreed.records if r.listed}
     line += f"; {_many(len(known), 'known defect')}" if known else ""
     return line + f" ({seconds:.1f} s)"
@@ -213,12 +200,11 @@ def _many(count: int, what: str) -> str:
 
 def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     """What was not judged, counted, and the command that shows or runs it."""
-    parts = []
-    if len(agreed.missing) > 2:
-        names = ", ".join(sorted({*map(framework_of, agreed.missing)}))
-        parts.append(f"{len(agreed.missing)} backends ({names}): gradwatch doctor")
-    elif agreed.missing:
-        parts.append(f"{', '.join(sorted(agreed.missing))}: gradwatch doctor")
+    missing, parts = sorted(agreed.missing), list[str]()
+    if missing:
+        names = ", ".join(sorted({*map(framework_of, missing)}))
+        few = ", ".join(missing) if len(missing) < 3 else ""
+        parts.append(f"{few or f'{len(missing)} backends ({names})'}: gradwatch doctor")
     if summary.sampled:
         names = ", ".join(sorted({*map(framework_of, summary.sampled)}))
         parts.append(f"all cases of {names}: --op and --backend")
@@ -239,9 +225,6 @@ def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
 # Each backend has a column. Where these do not fit, those of a framework fold into one,
 # which shows the worst verdict; where that does not fit either, only the sign.
 
-#: The verdict on each op in each column.
-Cells = Mapping[tuple[str, str], Overall]
-
 _FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
 _WIDE = 10_000  # characters: wider than any table
 
@@ -254,44 +237,38 @@ def of_those_that_ran(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
 
 def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     """The first of three tables that fits into the console, or else the narrowest."""
-    by_backend = _cells(records, str)
-    by_framework = _cells(records, family_of)
+    tries: tuple[tuple[Callable[[str], str], Callable[[Overall], Text]], ...]
+    tries = ((str, _full), (family_of, _brief), (family_of, _sign))
     anything = console.options.update(width=_WIDE)
-    for cells, text in ((by_backend, _full), (by_framework, _brief)):
-        table = _table(cells, text, "" if text is _full else _FOLDED)
+    for column, text in tries:
+        cells = defaultdict[tuple[str, str], list[AgreeRecord]](list)
+        for record in records:
+            cells[record.op, column(record.backend)].append(record)
+        texts = {place: text(overall(of_it)) for place, of_it in cells.items()}
+        table = _table(texts, folded=column is family_of)
         if console.measure(table, options=anything).maximum <= console.width:
-            return table
-    return _table(by_framework, _sign, _FOLDED)
+            break
+    return table
 
 
-def _cells(records: Sequence[AgreeRecord], column: Callable[[str], str]) -> Cells:
-    """By op, and by the column of a backend."""
-    cells = defaultdict[tuple[str, str], list[AgreeRecord]](list)
-    for record in records:
-        cells[record.op, column(record.backend)].append(record)
-    return {place: overall(of_it) for place, of_it in cells.items()}
-
-
-def _table(cells: Cells, text: Callable[[Overall], Text], folded: str = "") -> Table:
+def _table(cells: Mapping[tuple[str, str], Text], folded: bool) -> Table:
     """Ops below each other, and a column for each backend or framework."""
     ops, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
     table = Table(
         title="worst error in rounding radii",
         title_justify="left",
-        caption=folded,
+        caption=_FOLDED if folded else "",
         caption_justify="left",
         box=None if folded else box.HEAVY_HEAD,
         padding=(0, 1),
         pad_edge=not folded,
-        collapse_padding=bool(folded),
+        collapse_padding=folded,
     )
     table.add_column("op")
     for name in columns:
         table.add_column(escape(name).replace("_", "\n", 1), justify="right")
     for op in ops:
-        row = (cells.get((op, name)) for name in columns)
-        texts = [text(judged) if judged else "" for judged in row]
-        table.add_row(escape(op), *texts)
+        table.add_row(escape(op), *(cells.get((op, name), "") for name in columns))
     return table
 
 

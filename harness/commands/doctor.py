@@ -138,25 +138,22 @@ def examine(root: Path = ROOT) -> Iterator[Finding]:
 def _checkout(root: Path) -> Finding:
     """The checkout; recorded results need a clean commit and the whole history."""
     try:
-        commit = git.git("rev-parse", "--short", "HEAD", root=root)
-        shallow = git.is_shallow(root)
-        changed = len(git.changed_files(root, (".",)))
+        found = f"commit {git.git('rev-parse', '--short', 'HEAD', root=root)}"
+        if git.is_shallow(root):
+            why = "a shallow clone: older history is missing"
+            return Finding("checkout", found, why, "git fetch --unshallow")
+        if changed := len(git.changed_files(root, (".",))):
+            why = f"{changed} files differ from it: results will say so"
+            return Finding("checkout", found, why, "git commit, or git stash")
+        return Finding("checkout", found)
     except NotTrusted as reason:
         why, _, mend = str(reason).partition("; to allow it: ")
-        return Finding("checkout", "", why, mend)
     except NoCommit as reason:
-        if "not installed" in str(reason):
-            return Finding("checkout", "", str(reason), "install git")
-        why = "no git checkout: results belong to commits"
-        return Finding("checkout", "", why, "git clone the project")
-    why = mend = ""
-    if shallow:
-        why = "a shallow clone: older history is missing"
-        mend = "git fetch --unshallow"
-    elif changed:
-        why = f"{changed} files differ from it: results will say so"
-        mend = "git commit, or git stash"
-    return Finding("checkout", f"commit {commit}", why, mend)
+        why, mend = str(reason), "install git"
+        if "not installed" not in why:
+            why = "no git checkout: results belong to commits"
+            mend = "git clone the project"
+    return Finding("checkout", "", why, mend)
 
 
 # Frameworks -------------------------------------------------------------------------
@@ -169,8 +166,8 @@ def _frameworks(root: Path) -> Iterator[Finding]:
     for name, interpreter in python.items():
         reported = facts.get(name, {})
         if isinstance(reported, Died):
-            interpreter, reported = broken(interpreter, str(reported)), {}
-        if interpreter.why_missing:
+            interpreter = broken(interpreter, str(reported))
+        if interpreter.why_missing or isinstance(reported, Died):
             needed = interpreter.python.exists() or not on_request(name, root)
             why, mend = interpreter.why_missing, interpreter.mend
             yield Finding(name, "", why, mend, needed)
@@ -182,11 +179,10 @@ def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[F
     """One finding, and one for each backend that is broken or runs only on request."""
     backends = facts["backends"].items()
     is_glibc = platform.libc_ver()[0] == "glibc"
-    note = "" if is_glibc else "no glibc: times of processes differ more"
     yield Finding(
         interpreter.framework,
         facts["version"],
-        note,
+        "" if is_glibc else "no glibc: times of processes differ more",
         devices=next(fact["devices"] for _, fact in backends if not fact["error"]),
         threads=facts["threads"],
         runs_in=f"Python {facts['python']}, {interpreter.shown}",

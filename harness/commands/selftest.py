@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -80,20 +81,18 @@ def summarise(
     seconds: float | None = None,
     seed: int | None = None,
 ) -> SelftestSummary:
-    """The summary of a self-test, as the JSON document has it.
+    """The summary of a self-test of the `ops` and `orders` that were asked for.
 
-    `ops` and `orders` are those that were asked for: what is required depends on them;
-    of some ops, one tensor or more.
+    What is required depends on them; of some ops, one tensor or more.
     """
     entries, required = known.load(), list[Requirement]()
+    least, second = (1, 1) if ops else (extent.tensors, extent.second_tensors)
     if ORDERS[0] in orders:
-        least = 1 if ops else extent.tensors
-        asked: dict[str, Any] = {"tensors": least, "some": bool(ops)}
-        required += scoring.requirements(score, entries, **asked)
+        required += scoring.requirements(score, entries, tensors=least, some=bool(ops))
     if not {*SECOND}.isdisjoint(orders):
-        least = 1 if ops else extent.second_tensors
-        asked = {"tensors": least, "planted": "hvp" in orders}
-        required += scoring.second_requirements(score, entries, **asked)
+        required += scoring.second_requirements(
+            score, entries, tensors=second, planted="hvp" in orders
+        )
     of = score.of_every_order
     runs = [pair for one in of for pair in one.runs]
     return SelftestSummary(
@@ -122,10 +121,7 @@ def summarise(
 def show(score: Score, summary: SelftestSummary) -> None:
     """Print the shares caught and falsely rejected, requirements and misses."""
     console = output()
-
-    def line(text: str, style: str = "") -> None:
-        console.print(text, style=style, markup=False)
-
+    line = partial(console.print, markup=False)
     if summary.detection or summary.false_alarms:
         caught = [(r.dtype, r.effect, r.runs, r.caught) for r in summary.detection]
         console.print(_table("planted errors caught, %", "effect", "runs", caught))
@@ -140,16 +136,16 @@ def show(score: Score, summary: SelftestSummary) -> None:
         line(f"named rightly by the diagnosis: {rightly} of {said} ({kinds})")
     for goal in summary.requirements:
         sign, colour = ("✓", "green") if goal.met else ("✗", "bold red")
-        line(f"{sign} {goal.required}: {goal.found}", colour)
+        line(f"{sign} {goal.required}: {goal.found}", style=colour)
     for a in summary.accused[:MISSES_SHOWN]:
         ratio = "not finite" if a.ratio is None else f"{a.ratio:.3g}"
-        line(f"accused: {a.case} {a.backend} {a.tensor}, ratio {ratio}", "red")
+        line(f"accused: {a.case} {a.backend} {a.tensor}, ratio {ratio}", style="red")
     missed = [pair for order in score.of_every_order for pair in order.missed]
     for trial, run in sorted(missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
         what = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
-        line(f"{what}: ratio {run.ratio:.3g}, limit {run.limit:.3g}", "dim")
+        line(f"{what}: ratio {run.ratio:.3g}, limit {run.limit:.3g}", style="dim")
     for backend, why in sorted(score.missing.items()):
-        line(f"not run: {backend}: {why}", "yellow")
+        line(f"not run: {backend}: {why}", style="yellow")
     console.print(
         f"{summary.planted} planted errors over {summary.ops} ops: "
         f"{summary.runs} runs, of which {summary.counted} are visible in their "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 import click
@@ -114,12 +113,12 @@ def _show(surveyed: Survey, everything: bool) -> None:
     console = output()
     for warning in surveyed.warnings:
         say(warning, "yellow")
-    firm = ("confirmed",)
-    shown = [a for a in surveyed.alerts if everything or a.fails or a.state in firm]
-    order = list(dict.fromkeys(alert.commit for alert in shown))
-    shown.sort(key=lambda alert: order.index(alert.commit))
-    for commit, several in groupby(shown, key=lambda alert: alert.commit):
-        _show_commit(console, commit, list(several), everything)
+    shown = [
+        a for a in surveyed.alerts if everything or a.fails or a.state == "confirmed"
+    ]
+    for commit in dict.fromkeys(alert.commit for alert in shown):
+        several = [alert for alert in shown if alert.commit == commit]
+        _show_commit(console, commit, several, everything)
     if not surveyed.series:
         console.print("no history yet: `asv run 'HEAD^!'` records this commit")
         return
@@ -127,12 +126,11 @@ def _show(surveyed: Survey, everything: bool) -> None:
     counted = ", ".join(f"{count} {state}" for state, count in rest.items())
     counted += " change" if sum(rest.values()) == 1 else " changes, for better or worse"
     failing = surveyed.failing
-    first = failing[0] if failing else None
     ending(
         headline(surveyed),
         "red" if failing else "green",
         absent=f"{counted}: --all shows, --confirm measures again" if rest else "",
-        next_step=repro(first) if first else "",
+        next_step=repro(failing[0]) if failing else "",
     )
 
 
@@ -149,22 +147,19 @@ def _show_commit(
     for alert in shown:
         name, environment = alert.series.name, escape(alert.series.environment)
         where = f" [dim]({environment})[/]" if names[name] > 1 else ""
-        change = f"[{_colour(alert)}]{size(alert.relative_change):>10}[/]"
+        colours = {"confirmed": "bold red", "suspected": "yellow"}
+        colour = colours.get(alert.state, "dim") if alert.worse else "green"
+        change = f"[{colour}]{size(alert.relative_change):>10}[/]"
         brief = escape(name.partition(".")[2] or name)
         console.print(f"  {change}  {brief}{where}", soft_wrap=True)
-        state = f"{alert.state}: {alert.why}" if alert.why else alert.state
-        about = f"{alert.kind}, {size(alert.low)} to {size(alert.high)},"
-        about += f" confidence {alert.confidence:.0%}, " if everything else " "
+        detail = f"{alert.state}: {alert.why}" if alert.why else alert.state
         settled = alert.why == WRONG or alert.why.startswith("compared")
-        detail = state if settled and not everything else f"{about}{state}"
+        if everything or not settled:
+            sure = f", confidence {alert.confidence:.0%}" if everything else ""
+            ends = f"{size(alert.low)} to {size(alert.high)}{sure}"
+            detail = f"{alert.kind}, {ends}, {detail}"
         console.print(f"    {escape(detail)}", style="dim", soft_wrap=True)
     if len(alerts) > len(shown):
         console.print(f"  and {len(alerts) - len(shown)} more series (--all)")
     if everything:
         console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)
-
-
-def _colour(alert: Alert) -> str:
-    if not alert.worse:
-        return "green"
-    return {"confirmed": "bold red", "suspected": "yellow"}.get(alert.state, "dim")

@@ -47,14 +47,10 @@ def several(
     name: str, names: Callable[[], Iterable[str]] | None, text: str, **more: Any
 ) -> Callable[[Command], Command]:
     """Return an option whose names are checked, repeated or with commas."""
+    more = {"metavar": name.upper(), "callback": checked(name, names), **more}
+    more["help"] = f"{text} Repeatable, or with commas."
     return click.option(
-        f"--{name}",
-        more.pop("called", f"{name}s"),
-        multiple=True,
-        metavar=more.pop("metavar", name.upper()),
-        callback=more.pop("callback", checked(name, names)),
-        help=f"{text} Repeatable, or with commas.",
-        **more,
+        f"--{name}", more.pop("called", f"{name}s"), multiple=True, **more
     )
 
 
@@ -89,8 +85,8 @@ case = click.option(
 
 def _orders(default: Sequence[str]) -> Callable[[Command], Command]:
     text = "vjp (the gradient), jvp (forward mode), hvp (the double backward: "
-    shown = {"default": tuple(default), "show_default": ",".join(default)}
     text += "gradients of the sum of dx * v)."
+    shown = {"default": tuple(default), "show_default": ",".join(default)}
     return several("order", lambda: ORDERS, text, metavar="ORDERS", **shown)
 
 
