@@ -53,9 +53,15 @@ class Commands(click.Group):
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the first sentence of each; no file is imported for it."""
+        """Write the first sentence of each, read from its file: none is imported."""
+        rows = []
+        for name in self.list_commands(ctx):
+            tree = ast.parse((_COMMANDS / f"{name}.py").read_text(encoding="utf-8"))
+            called = (n for n in tree.body if isinstance(n, ast.FunctionDef))
+            text = next(ast.get_docstring(n) for n in called if n.name == "command")
+            rows.append((name, (text or "").partition("\n")[0].rstrip(".")))
         with formatter.section("Commands"):
-            formatter.write_dl([(n, _summary(n)) for n in self.list_commands(ctx)])
+            formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the file of one command."""
@@ -70,14 +76,6 @@ class Commands(click.Group):
         command: click.Command = module.command
         command.help = _set(command.help)
         return command
-
-
-def _summary(name: str) -> str:
-    """The first line of a command's help, read from its file."""
-    tree = ast.parse((_COMMANDS / f"{name}.py").read_text(encoding="utf-8"))
-    called = (n for n in tree.body if isinstance(n, ast.FunctionDef))
-    docstring = next(ast.get_docstring(n) for n in called if n.name == "command")
-    return (docstring or "").partition("\n")[0].rstrip(".")
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -214,8 +212,7 @@ def _page_of(error: Exception) -> str:
     """The name of the op page in which an exception was raised, or ""."""
     named = [word for word in sys.argv[1:] if word.endswith(".py")]
     pages = {op_page(name).resolve() for name in (*op_names(), *named)}
-    frames = traceback.extract_tb(error.__traceback__)
-    files = [frame.filename for frame in frames]
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):  # no frame of a page that cannot be compiled
         files.append(error.filename or "")
     found = [Path(file).name for file in files if Path(file).resolve() in pages]

@@ -55,12 +55,7 @@ from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.worker import Absent, Died
-from gradwatch.impls.catalogue import (
-    UnknownName,
-    backend_names,
-    known,
-    load_op,
-)
+from gradwatch.impls.catalogue import UnknownName, backend_names, known, load_op
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
 _WIDE = 110  # columns in which the noise and the pairs stand beside the ratio
@@ -235,17 +230,17 @@ def _compared(
             failed.setdefault((type(reason), str(reason)), []).append(what)
 
     with progress("comparing", limit) as advance:
-        for one, other, plan in plans:
-            if spent > limit:
-                break
+        while done < len(plans) and spent <= limit:
+            one, other, plan = plans[done]
             end = spent + (limit - spent) / (len(plans) - done)
+
             begun = done * plan.pairs
-            advance(begun, total)
 
             def enough(pairs: int, begun: int = begun, end: float = end) -> bool:
                 advance(begun + pairs, total)
                 return time.monotonic() - started > end
 
+            enough(0)
             with failures_noted(one, plan):
                 rows += compare_phases(one, other, replace(plan, enough=enough), phases)
             done, spent = done + 1, time.monotonic() - started

@@ -12,19 +12,9 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.suite import (
-    Agreement,
-    gathered,
-    judge_trial,
-)
+from gradwatch.harness.agreement.suite import Agreement, gathered, judge_trial
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import (
-    ending,
-    keep,
-    progress,
-    say,
-    show_grouped,
-)
+from gradwatch.harness.console.terminal import ending, keep, progress, say, show_grouped
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents as recording

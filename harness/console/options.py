@@ -15,12 +15,7 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.requested import Required, by_default
-from gradwatch.impls.catalogue import (
-    backend_names,
-    framework_of,
-    known,
-    op_names,
-)
+from gradwatch.impls.catalogue import backend_names, framework_of, known, op_names
 from gradwatch.impls.contract import Case, Op
 
 DEVICES = ("cpu", "cuda")

@@ -1,8 +1,7 @@
 """Dashboard: a static site that says what is right, what is fast, and since when.
 
 - site: `write_site`: the whole site
-- sources: reads the results folder, and says which files are unreadable
-- machine: one machine: its newest verdict and time of everything
+- machine: reads the results folder; the newest verdict and time of everything
 - matrix: one cell for each op and backend
 - series: values over commits, and where they change
 - op_source: the file of an op: title, group, formulas, code

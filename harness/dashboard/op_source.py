@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -48,9 +48,15 @@ def parse_source(source: str) -> OpSource:
     """Return the parts of a file with this text."""
     tree = ast.parse(source)
     title, *paragraphs = re.split(r"\n\s*\n", ast.get_docstring(tree) or "")
-    first = title.partition("\n")[0]
-    group = next(_groups(tree), OTHER)
-    return OpSource(first, group, tuple(paragraphs), highlighted(source))
+    groups = (
+        str(keyword.value.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Op")
+        for keyword in node.keywords
+        if keyword.arg == "group" and isinstance(keyword.value, ast.Constant)
+    )
+    group, code = next(filter(None, groups), OTHER), highlighted(source)
+    return OpSource(title.partition("\n")[0], group, tuple(paragraphs), code)
 
 
 def by_group(ops: Iterable[str]) -> dict[str, dict[str, OpSource]]:
@@ -66,12 +72,3 @@ def by_group(ops: Iterable[str]) -> dict[str, dict[str, OpSource]]:
 def highlighted(code: str) -> Markup:
     """Return Python code as HTML, with a span for each token; CSS has the colours."""
     return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())
-
-
-def _groups(tree: ast.Module) -> Iterator[str]:
-    """Yield the argument `group` of each call of Op."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Op"):
-            for keyword in node.keywords:
-                if keyword.arg == "group" and isinstance(keyword.value, ast.Constant):
-                    yield str(keyword.value.value) or OTHER

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.dashboard.machine import runner_of
-from gradwatch.harness.dashboard.sources import Source
+from gradwatch.harness.dashboard.machine import Source, runner_of
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history import series as recorded
 from gradwatch.harness.history.changepoints import find_changes

@@ -12,13 +12,17 @@ import bokeh
 
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import styles
-from gradwatch.harness.dashboard.machine import MachineResults, machine_results
+from gradwatch.harness.dashboard.machine import (
+    MachineResults,
+    Results,
+    machine_results,
+    read_results,
+)
 from gradwatch.harness.dashboard.matrix import Cells, matrix
 from gradwatch.harness.dashboard.pages.changes import commit_rows
 from gradwatch.harness.dashboard.pages.op import drawn, op_page
 from gradwatch.harness.dashboard.pages.overview import faults, overview
 from gradwatch.harness.dashboard.series import History, moves, read_histories
-from gradwatch.harness.dashboard.sources import Results, read_results
 from gradwatch.harness.dashboard.writer import Writer, anchor
 from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project import git

@@ -20,13 +20,7 @@ from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import (
-    Kind,
-    PartState,
-    Problem,
-    Record,
-    Summary,
-)
+from gradwatch.harness.project.records import Kind, PartState, Problem, Record, Summary
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.lifetime import with_this_process

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from gradwatch.harness.dashboard import machine
+from gradwatch.harness.dashboard.machine import read_results
 from gradwatch.harness.dashboard.site import write_site
-from gradwatch.harness.dashboard.sources import read_results
 from tests import damage
 from tests.dashboard.browser import invented
 

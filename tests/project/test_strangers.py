@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.dashboard.sources import read_results
+from gradwatch.harness.dashboard.machine import read_results
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.markdown import cell
 
