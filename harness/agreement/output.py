@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from gradwatch.harness.agreement.overall import grouped
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.markdown import cell, code, legal_xml
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from junitparser import TestSuite
 
 Judged = Document[AgreeRecord, AgreeSummary]
+
+_place = attrgetter("op", "backend")
 
 
 def junit(document: Judged) -> str:
@@ -39,7 +42,7 @@ def suite_of(document: Judged) -> TestSuite:
     from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
     suite = TestSuite("gradwatch agree")
-    for (op, backend), records in _grouped(document.records).items():
+    for (op, backend), records in grouped(document.records, _place).items():
         case = TestCase(legal_xml(f"{op}[{backend}]"), legal_xml(f"gradwatch.{op}"))
         bad = unexpected(records)
         if bad:
@@ -63,8 +66,8 @@ def markdown(document: Judged) -> str:
     summary = document.summary
     bad = unexpected(document.records)
     lines = [_headline(bad, summary), ""]
-    for (op, backend), records in _grouped(bad).items():
-        worst = max(records, key=lambda r: r.telling)
+    for (op, backend), records in grouped(bad, _place).items():
+        worst = records[0]
         lines.append(
             f"- **{cell(op)}** on {code(backend)}, {len(records)} tensors, such as "
         )
@@ -86,12 +89,3 @@ def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
     if summary.gone:
         return f"**{len(summary.gone)} known defects are gone**"
     return f"All as expected: {summary.judged} tensors judged"
-
-
-def _grouped(
-    records: Sequence[AgreeRecord],
-) -> dict[tuple[str, str], list[AgreeRecord]]:
-    groups: dict[tuple[str, str], list[AgreeRecord]] = defaultdict(list)
-    for record in records:
-        groups[record.op, record.backend].append(record)
-    return dict(groups)

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
+
+Place = TypeVar("Place")
+
+
+def grouped(
+    records: Iterable[AgreeRecord], place: Callable[[AgreeRecord], Place]
+) -> dict[Place, list[AgreeRecord]]:
+    """Records by their place; of each the one that says most comes first.
+
+    That is one without a number, as of a crash, then one with a diagnosis, then one
+    with a large error.
+    """
+    groups: dict[Place, list[AgreeRecord]] = {}
+    for record in records:
+        groups.setdefault(place(record), []).append(record)
+    for several in groups.values():
+        several.sort(key=lambda r: (r.distance is None, r.telling), reverse=True)
+    return groups
 
 
 @dataclass(frozen=True)

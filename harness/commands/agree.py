@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradwatch.harness.agreement.output import junit, markdown
-from gradwatch.harness.agreement.overall import Overall, overall
+from gradwatch.harness.agreement.overall import Overall, grouped, overall
 from gradwatch.harness.agreement.remote import judge, judged
 from gradwatch.harness.agreement.sampling import explained, in_part
 from gradwatch.harness.agreement.suite import Agreement, Asked, combined
@@ -154,7 +154,8 @@ def show(
         seen = [v for v in SIGNS if v in verdicts]
         for verdict in (one for one in seen if one in MEANINGS):
             line(f"{SIGNS[verdict][0]} {verdict}: {MEANINGS[verdict]}", style="dim")
-    for r in _first_of_each(agreed.unexpected):
+    of_each = grouped(agreed.unexpected, attrgetter("op", "backend", "verdict"))
+    for r, *_ in of_each.values():
         sign, colour = SIGNS[r.verdict]
         line(f"{sign} {r.case} {r.backend} {r.verdict}: {r.story}", style=colour)
     for e in agreed.gone:
@@ -211,15 +212,6 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
     return "; ".join(parts)
 
 
-def _first_of_each(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
-    """The worst record of each op, backend and verdict."""
-    worst: dict[tuple[str, str, str], AgreeRecord] = {}
-    for r in records:
-        key = (r.op, r.backend, r.verdict)
-        worst[key] = max(worst.get(key, r), r, key=lambda r: r.telling)
-    return list(worst.values())
-
-
 # The table ------------------------------------------------------------------------
 
 # Each backend has a column. Where these do not fit, those of a framework fold into one,
@@ -237,23 +229,23 @@ def of_those_that_ran(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
 
 def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     """The first of three tables that fits into the console, or else the narrowest."""
-    tries: tuple[tuple[Callable[[str], str], Callable[[Overall], Text]], ...]
-    tries = ((str, _full), (family_of, _brief), (family_of, _sign))
     anything = console.options.update(width=_WIDE)
-    for column, text in tries:
-        cells = defaultdict[tuple[str, str], list[AgreeRecord]](list)
-        for record in records:
-            cells[record.op, column(record.backend)].append(record)
-        texts = {place: text(overall(of_it)) for place, of_it in cells.items()}
-        table = _table(texts, folded=column is family_of)
+    for column, text in ((str, _full), (family_of, _brief), (family_of, _sign)):
+        table = _table(records, column, text)
         if console.measure(table, options=anything).maximum <= console.width:
             break
     return table
 
 
-def _table(cells: Mapping[tuple[str, str], Text], folded: bool) -> Table:
+def _table(
+    records: Sequence[AgreeRecord],
+    column: Callable[[str], str],
+    text: Callable[[Overall], Text],
+) -> Table:
     """Ops below each other, and a column for each backend or framework."""
+    cells = grouped(records, lambda r: (r.op, column(r.backend)))
     ops, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
+    folded = column is family_of
     table = Table(
         title="worst error in rounding radii",
         title_justify="left",
@@ -268,7 +260,8 @@ def _table(cells: Mapping[tuple[str, str], Text], folded: bool) -> Table:
     for name in columns:
         table.add_column(escape(name).replace("_", "\n", 1), justify="right")
     for op in ops:
-        table.add_row(escape(op), *(cells.get((op, name), "") for name in columns))
+        row = (cells.get((op, name)) for name in columns)
+        table.add_row(escape(op), *(text(overall(c)) if c else "" for c in row))
     return table
 
 

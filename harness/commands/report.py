@@ -13,17 +13,8 @@ from gradwatch.harness.project.lock import Busy
 from gradwatch.harness.project.paths import ROOT
 
 
-def _there(ctx: click.Context, parameter: click.Parameter, folder: Path) -> Path:
-    """The results folder; it must exist, except the default one in a fresh clone."""
-    if not folder.is_dir() and folder != ROOT / "results":
-        raise click.BadParameter(f"no folder {folder}")
-    return folder
-
-
 @click.command()
-@options.folder(
-    "--results", "The results to show.", ROOT / "results", "results", callback=_there
-)
+@options.folder("--results", "The results to show.", ROOT / "results", "results")
 @options.folder(
     "--output",
     "Folder for the site; an earlier site there is replaced.",
@@ -42,6 +33,8 @@ def command(results: Path, output: Path, opened: bool) -> int:
     Examples:
       gradwatch agree && gradwatch report --open
     """
+    if not results.is_dir() and results != ROOT / "results":  # as of a fresh clone
+        raise click.UsageError(f"no folder {results}")
     # Importing the charts takes a second, so the options are checked first.
     from gradwatch.harness.dashboard.site import NotASite, write_site
 

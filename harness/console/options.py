@@ -15,7 +15,7 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.requested import Required, by_default
-from gradwatch.impls.catalogue import backend_names, framework_of, known, op_names
+from gradwatch.impls.catalogue import backend_names, known, op_names
 from gradwatch.impls.contract import Case, Op
 
 DEVICES = ("cpu", "cuda")
@@ -171,11 +171,6 @@ json_file = click.option(
 def framework_backends(chosen: Sequence[str]) -> tuple[str, ...]:
     """The chosen backends, or all but those that run only on request."""
     return tuple(chosen) or by_default()
-
-
-def runs_on(backend_name: str, device_name: str) -> bool:
-    """Whether a backend runs on a device; NumPy has no GPU and is left out silently."""
-    return device_name == "cpu" or framework_of(backend_name) != "numpy"
 
 
 def sources(names: Sequence[str], pages_given: Sequence[str]) -> tuple[str, ...]:

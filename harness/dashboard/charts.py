@@ -19,7 +19,7 @@ from bokeh.embed import json_item
 from bokeh.plotting import figure
 
 from gradwatch.harness.dashboard.families import BAD, GOOD, Style
-from gradwatch.harness.dashboard.series import NEWEST, Series
+from gradwatch.harness.dashboard.series import Series
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import TimeRecord
 
@@ -166,21 +166,19 @@ def times(
 def history(
     several: Sequence[Series], commits: Sequence[Commit], looks: Looks
 ) -> Chart:
-    """The newest values of series with one unit; a ring where a level changed.
+    """The values of series with one unit; a ring where a level changed.
 
     A ratio can be 0, which a logarithmic axis cannot show: it is drawn below all
     others.
     """
     unit = several[0].unit
     scale, label = (1e6, "µs") if unit == "seconds" else (1.0, unit)
-    since = max(len(commits) - NEWEST, 0)
-    values = np.concatenate([one.values[since:] for one in several])
+    values = np.concatenate([one.values for one in several])
     zero = min(values[values > 0], default=2.0) / 2
     points, rings = [], []
     for one in several:
         changed = {c.index: BAD if c.worse else GOOD for c in one.changes}
-        present = np.flatnonzero(np.isfinite(one.values[since:])) + since
-        for place in map(int, present):
+        for place in map(int, np.flatnonzero(np.isfinite(one.values))):
             exact, commit = one.values[place], commits[place]
             ends = (exact, one.low[place], one.high[place])
             # With four digits: more would be noise and double the size of a file.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import fmean
 
-from gradwatch.harness.agreement.overall import Overall, overall
+from gradwatch.harness.agreement.overall import Overall, grouped, overall
 from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import VERDICTS
 
 # The range of the bars, on a log scale: float64 results are rarely closer to the
@@ -99,9 +98,8 @@ def matrix(here: MachineResults) -> dict[str, dict[str, Cell]]:
     cells = {op: {name: Cell(op, name) for name in here.runners} for op in here.ops}
     for cell in (cell for row in cells.values() for cell in row.values()):
         cell.message = here.missing.get(cell.runner, "not judged")
-        by_order = defaultdict[str, list[AgreeRecord]](list)
-        for record in here.judged.get((cell.op, cell.runner), ()):
-            by_order[record.order].append(record)
+        every = here.judged.get((cell.op, cell.runner), ())
+        by_order = grouped(every, attrgetter("order"))
         records = by_order.pop(FIRST_ORDER, [])
         cell.orders = {name: overall(of_it) for name, of_it in by_order.items()}
         if not records:

@@ -25,9 +25,6 @@ Values = NDArray[np.float64]
 #: The share by which a time must have changed to be called slower or faster.
 LEAST = 0.03
 
-#: Commits that charts show; all are listed.
-NEWEST = 500
-
 # Readable names of metrics; in any other name the underscores become blanks.
 METRICS = {
     "time_forward": "forward pass",
@@ -129,16 +126,12 @@ class Move:
         return (*rank, -abs(change.relative_change))
 
 
-def moves(history: History, since: int = 0) -> tuple[Move, ...]:
-    """The changes of level after the commit at index `since`, the worst first.
-
-    Only changes that last: two single values always differ.
-    """
+def moves(history: History) -> tuple[Move, ...]:
+    """All changes of level, the worst first: two single values always differ."""
     moved = [
         Move(series, change, history.commits[change.index])
         for series in history.series
         for change in series.changes
-        if change.index > since
     ]
     return tuple(sorted(moved, key=lambda move: move.urgency))
 

@@ -137,7 +137,7 @@ def _write_lists(
 ) -> None:
     """Write the pages of changes and findings, and one for each backend that ran."""
     rows = commit_rows(history)
-    moved = moves(history, -1)
+    moved = moves(history)
     writer.page("changes.html", "changes.html.j2", rows=rows, moves=moved)
     records = here.records()
     lists = {

@@ -10,9 +10,11 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.overall import grouped
 from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
@@ -93,13 +95,14 @@ def _judged(night: Night, part: str, *options: str) -> Result:
 
 def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
     """One for each op and backend, its worst tensor; and each defect that has gone."""
-    by_place = defaultdict[tuple[str, str], list[AgreeRecord]](list)
-    for record in known.unexpected(records):
-        if record.order == "vjp" or traits_of(record.backend).second_order_listed:
-            by_place[record.op, record.backend].append(record)
+    wrong = (
+        record
+        for record in known.unexpected(records)
+        if record.order == "vjp" or traits_of(record.backend).second_order_listed
+    )
     problems = []
-    for place, several in by_place.items():
-        worst = max(several, key=lambda r: (r.distance is None, r.telling))
+    for place, several in grouped(wrong, attrgetter("op", "backend")).items():
+        worst = several[0]
         story = f"{worst.case}: {worst.story} ({len(several)} tensors)"
         what = f"{worst.tensor} {worst.verdict}"
         problems.append(Problem("agree", *place, what, story))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +47,6 @@ class Rules(msgspec.Struct, frozen=True, rename="regressions_{}".format):
         """The size up to which a step does not fail; 0 unless a rule allows more."""
         budget = self.budget(series)
         return budget if budget > BUDGET else 0.0
-
-    def accepted_until(self, series: Series) -> Sequence[str]:
-        """Commits up to which all changes are accepted; "" accepts every change."""
-        name = asv_name(series)
-        commits = [v for key, v in self.first_commits.items() if re.match(key, name)]
-        return [commit or "" for commit in commits]
 
 
 def rules(file: Path = ROOT / "asv.conf.json") -> Rules:

@@ -9,6 +9,7 @@ confirmed change for the worse fails, and a gradient that became wrong.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -22,7 +23,7 @@ from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.history.wrong import GRADIENT, step_to_wrong
 from gradwatch.harness.project import git
 from gradwatch.harness.watch.alerts import SMALL, STATES, WRONG, Alert, Order
-from gradwatch.harness.watch.budget import Rules, creep
+from gradwatch.harness.watch.budget import Rules, asv_name, creep
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
@@ -99,7 +100,9 @@ def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
 def _accepted(series: Series, order: Order, rules: Rules) -> tuple[int, str]:
     """The rank of the commit up to which changes are accepted, and why; -1 for none."""
     why = "accepted in asv.conf.json"
-    names = rules.accepted_until(series)
+    name = asv_name(series)
+    first = rules.first_commits.items()
+    names = [commit or "" for key, commit in first if re.match(key, name)]
     if "" in names:
         return len(order.rank), why
     release = order.rank.get(order.reference[1], -1)

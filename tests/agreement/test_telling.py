@@ -6,7 +6,7 @@ The search runs once for an op and a backend: the tensor farthest off has no dia
 from __future__ import annotations
 
 from gradwatch.harness.agreement.output import markdown
-from gradwatch.harness.commands.agree import _first_of_each
+from gradwatch.harness.agreement.overall import grouped
 from gradwatch.harness.dashboard.pages.overview import faults
 from gradwatch.harness.nightly.parts import _problems
 from gradwatch.harness.project.documents import Document, document
@@ -23,7 +23,7 @@ FAR, NAMED = record("disagree", 1e6), record("disagree", 40.0, "dx is transposed
 
 
 def test_the_terminal_shows_the_diagnosis() -> None:
-    assert _first_of_each([FAR, NAMED, FAR]) == [NAMED]
+    assert grouped([FAR, NAMED, FAR], lambda r: r.op) == {"exp2": [NAMED, FAR, FAR]}
 
 
 def test_the_dashboard_shows_the_diagnosis() -> None:

@@ -1,4 +1,4 @@
-"""The history on pages: the sizes of files, and which commits charts show."""
+"""The history on pages: the sizes of files, and what charts show."""
 
 import dataclasses
 import json
@@ -8,12 +8,7 @@ import numpy as np
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import BAD, styles
 from gradwatch.harness.dashboard.pages.changes import commit_rows
-from gradwatch.harness.dashboard.series import (
-    NEWEST,
-    History,
-    LevelChange,
-    Series,
-)
+from gradwatch.harness.dashboard.series import History, LevelChange, Series
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.git import Commit
 
@@ -70,14 +65,13 @@ def test_the_axis_of_a_history_names_commits_and_dates():
     assert text.count(f" {newest.date[5:10]}") <= charts.TICKS
 
 
-def test_charts_show_the_newest_commits_and_ring_what_changed_among_them():
-    count = NEWEST + 7
-    one = series(np.linspace(1e-6, 2e-6, count), changes=[3, NEWEST])
-    columns = sources(charts.history([one], commits(count), styles(["a"])))
-    assert columns["points"]["x"] == list(range(7, count))
-    assert columns["rings"] == {"runner": ["a"], "colour": [BAD], "x": [NEWEST]} | {
-        "y": [columns["points"]["y"][NEWEST - 7]]
-    }
+def test_charts_ring_what_changed():
+    one = series(np.linspace(1e-6, 2e-6, 9), changes=[3, 7])
+    columns = sources(charts.history([one], commits(9), styles(["a"])))
+    assert columns["points"]["x"] == list(range(9))
+    heights = [columns["points"]["y"][place] for place in (3, 7)]
+    rings = {"runner": ["a"] * 2, "colour": [BAD] * 2, "x": [3, 7], "y": heights}
+    assert columns["rings"] == rings
 
 
 def test_values_have_four_digits_in_a_chart():

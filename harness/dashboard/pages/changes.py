@@ -54,7 +54,7 @@ def commit_rows(history: History) -> list[CommitRow]:
                         row.became.append(place)
             elif series.is_time and last == at - 1:
                 logs[at] += _growth(*map(float, series.values[[last, at]]))
-    for move in moves(history, -1):
+    for move in moves(history):
         if move.series.is_time:
             row = rows[move.change.index]
             (row.slower if move.change.worse else row.faster).append(move)

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from gradwatch.harness.agreement.overall import grouped, overall
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
 from gradwatch.harness.dashboard.families import dialect_of, families, family_of
 from gradwatch.harness.dashboard.machine import FIRST_ORDER as VJP
-from gradwatch.harness.dashboard.machine import MachineResults
+from gradwatch.harness.dashboard.machine import MachineResults, runner_of
 from gradwatch.harness.dashboard.matrix import Cell
 from gradwatch.harness.dashboard.op_source import op_source
 from gradwatch.harness.dashboard.pages.overview import faults
@@ -57,7 +58,7 @@ def op_page(
         "series": series,
         "views": views,
         "default": _default([one.line for one in series]),
-        "steps": [m for m in moves(history, -1) if m.series.op == op],
+        "steps": [m for m in moves(history) if m.series.op == op],
         "findings": [found for found in here.findings if found.about.record.op == op],
         "source": op_source(op),
     }
@@ -85,19 +86,13 @@ def _agreement_tables(
     judged: Mapping[str, Sequence[AgreeRecord]], regimes: Sequence[str]
 ) -> dict[str, dict[str, list[AgreeRecord | None]]]:
     """By dtype and regime, the worst record of each runner."""
-    places = defaultdict[tuple[str, str], dict[str, list[AgreeRecord]]](dict)
-    for runner, records in judged.items():
-        for r in records:
-            places[r.dtype, r.regime].setdefault(runner, []).append(r)
+    places = grouped(chain(*judged.values()), lambda r: (r.dtype, r.regime))
     tables = defaultdict[str, dict[str, list[AgreeRecord | None]]](dict)
     for dtype, regime in sorted(places, key=lambda p: (p[0], regimes.index(p[1]))):
-        row = places[dtype, regime]
-        tables[dtype][regime] = [max(row.get(r, [None]), key=_badness) for r in judged]
+        row = grouped(places[dtype, regime], lambda r: runner_of(r.backend, r.device))
+        worst = {runner: overall(several).worst for runner, several in row.items()}
+        tables[dtype][regime] = [worst.get(runner) for runner in judged]
     return tables
-
-
-def _badness(record: AgreeRecord | None) -> tuple[bool, float]:
-    return bool(record and not as_expected(record)), (record and record.distance) or 0.0
 
 
 def drawn(page: Mapping[str, Any], history: History, looks: Looks) -> dict[str, Chart]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradwatch.harness.agreement.overall import grouped
 from gradwatch.harness.dashboard.families import families
 from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
 from gradwatch.harness.dashboard.matrix import Cell, Cells
@@ -77,15 +78,14 @@ def faults(
     records: Sequence[AgreeRecord], history: History | None = None
 ) -> list[Fault]:
     """Records grouped by op, runner, order and verdict, each with its worst record."""
-    groups: dict[tuple[str, str, str, str], list[AgreeRecord]] = {}
-    for record in records:
-        runner = runner_of(record.backend, record.device)
-        key = (record.op, runner, record.order, record.verdict)
-        groups.setdefault(key, []).append(record)
     since = wrong_since(history or History())
+    groups = grouped(
+        records,
+        lambda r: (r.op, runner_of(r.backend, r.device), r.order, r.verdict),
+    )
     return [
         Fault(
-            max(group, key=lambda r: r.telling),
+            group[0],
             runner,
             len(group),
             since.get((op, runner)) if order == FIRST_ORDER else None,
