@@ -25,7 +25,6 @@ from torch.utils._pytree import tree_map_only
 from gradwatch.harness.judging.question import OPERATION, Cost
 from gradwatch.harness.tracing.aten import matrices
 from gradwatch.harness.tracing.calls import set_draws, tensors_in
-from gradwatch.harness.tracing.rules.narrow import is_inexact
 from gradwatch.harness.tracing.tape import (
     Function,
     Program,
@@ -39,6 +38,7 @@ from gradwatch.harness.tracing.untraceable import (
     callers_place,
     refuse_as_pytorch,
 )
+from gradwatch.harness.tracing.values import is_inexact
 
 _optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]  # its stub lacks it
 #: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.

@@ -23,13 +23,6 @@ from gradwatch.harness.tracing.aten import (
     windows,
 )
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
-from gradwatch.harness.tracing.rules.narrow import (
-    is_inexact,
-    leaf,
-    rounded,
-    table,
-    written_over,
-)
 from gradwatch.harness.tracing.tape import (
     FACTORIES,
     Geometry,
@@ -46,10 +39,15 @@ from gradwatch.harness.tracing.values import (
     both,
     constant,
     is_float_tensor,
+    is_inexact,
     is_number,
     joined,
+    leaf,
     narrow,
     parts,
+    rounded,
+    table,
+    written_over,
 )
 from gradwatch.impls.graph import Node, recorded
 

@@ -24,9 +24,8 @@ from jax.interpreters import partial_eval
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing import untraceable
 from gradwatch.harness.tracing.aten import elementwise
-from gradwatch.harness.tracing.rules import complex, factors
-from gradwatch.harness.tracing.rules.narrow import leaf, rounded
-from gradwatch.harness.tracing.rules.systems import solved, transposed, triangle
+from gradwatch.harness.tracing.rules import complex, matrices
+from gradwatch.harness.tracing.rules.matrices import solved, triangle, turned
 from gradwatch.harness.tracing.rules.windows import (
     gathered,
     grouped_product,
@@ -46,8 +45,10 @@ from gradwatch.harness.tracing.values import (
     in_type,
     is_number,
     joined,
+    leaf,
     narrow,
     parts,
+    rounded,
 )
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, recorded
@@ -119,9 +120,9 @@ class Traced:
     def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
         """The nodes that the function returns for these; of complex ones the parts."""
         made, vectors = self._walked(leaves)
-        plain = vectors and factors.TURNED.get() is None
-        if plain and factors.signs_show(lambda: self._walked(leaves)[0]):
-            refuse(vectors[0], factors.SIGNS, "signs")
+        plain = vectors and matrices.TURNED.get() is None
+        if plain and matrices.signs_show(lambda: self._walked(leaves)[0]):
+            refuse(vectors[0], matrices.SIGNS, "signs")
         return made
 
     def _walked(self, leaves: Sequence[Node]) -> tuple[tuple[Node, ...], list[Any]]:
@@ -276,7 +277,8 @@ class Walk:
             if name not in PARTWISE and name not in _FACTORISATIONS.split():
                 refuse(equation, "has no rule for complex numbers", "complex")
         if name in ON_NODES:
-            return both(ON_NODES[name], *map(as_node, args))
+            nodes = (a if isinstance(a, Complex) else as_float(a) for a in args)
+            return both(ON_NODES[name], *nodes)
         if name in RULES:
             return both(functools.partial(RULES[name], equation), *args)
         why = "has no rule in the engine", "no rule"
@@ -285,11 +287,6 @@ class Walk:
         if "callback" in name:
             why = "hands numbers over to Python", "callback"
         return refuse(equation, *why)
-
-
-def as_node(value: Any) -> Any:
-    """A node of floats, or a pair of such."""
-    return value if isinstance(value, Complex) else as_float(value)
 
 
 def computed(equation: Any, args: Sequence[Any], **changed: Any) -> list[Any]:
@@ -461,6 +458,11 @@ ON_NODES: dict[str, Rule] = {
 # Functions that ask for parameters ----------------------------------------------------
 
 
+def _plain(function: Rule, given: Rule = lambda value: value) -> Rule:
+    """A rule that asks for none."""
+    return lambda equation, *args: function(*map(given, args))
+
+
 def _round(equation: Any, x: Node) -> Node:
     if equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
         return graph.round(x)
@@ -486,10 +488,6 @@ def _broadcast(equation: Any, x: Node, *_: Any) -> Node:
 def _reduced(function: Rule, equation: Any, x: Node) -> Node:
     axes = tuple(equation.params["axes"])
     return function(x, axes) if axes else x
-
-
-def _masked(function: Rule, equation: Any, *masks: Any) -> Node:
-    return function(*masks)
 
 
 def _cumulated(function: Rule, equation: Any, x: Any) -> Any:
@@ -572,34 +570,25 @@ def _moved(equation: Any, *args: Any, **changed: Any) -> list[Node]:
 
 def _places(equation: Any, index: Any, updates: Node) -> Any:
     """The flat position that each update goes to, -1 where it is dropped."""
-    shape, numbers = (
-        equation.invars[0].aval.shape,
-        equation.params["dimension_numbers"],
-    )
-    alone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    spans = iter(updates.shape[i] for i in sorted(numbers.update_window_dims))
-    sizes = tuple(1 if i in alone else next(spans) for i in range(len(shape)))
-    back = lax.GatherDimensionNumbers(
-        offset_dims=numbers.update_window_dims,
-        collapsed_slice_dims=numbers.inserted_window_dims,
-        start_index_map=numbers.scatter_dims_to_operand_dims,
-        operand_batching_dims=numbers.operand_batching_dims,
-        start_indices_batching_dims=numbers.scatter_indices_batching_dims,
-    )
-    place = jnp.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    p, shape = equation.params, equation.invars[0].aval.shape
     exact = as_exact(index, equation.invars[1].aval.dtype)
-    how = {"mode": equation.params["mode"], "fill_value": -1}
-    return np.asarray(lax.gather(place, exact, back, sizes, **how), np.intp)
 
+    def added(new: Any) -> Any:
+        how = p["dimension_numbers"]
+        return lax.scatter_add(jnp.zeros(shape), exact, new, how, mode=p["mode"])
 
-def _scatter_added(equation: Any, x: Node, index: Any, new: Node) -> Node:
-    place = _places(equation, index, new)
-    return x + graph.scatter_add(new, index=place, shape=x.shape)
+    with jax.enable_x64(True):  # positions are exact as float64
+        back = jax.linear_transpose(added, jnp.zeros(updates.shape))
+        (place,) = back(jnp.arange(1.0, math.prod(shape) + 1).reshape(shape))
+    return np.asarray(place, np.intp) - 1
 
 
 def _scattered(reduce: str, equation: Any, x: Node, index: Any, new: Node) -> Node:
     """What comes to one place is combined."""
-    return reduced_into(x, _places(equation, index, new), new, reduce)
+    place = _places(equation, index, new)
+    if reduce == "sum":
+        return x + graph.scatter_add(new, index=place, shape=x.shape)
+    return reduced_into(x, place, new, reduce)
 
 
 def _keys(value: Any) -> Any:
@@ -661,13 +650,12 @@ def _triangular(equation: Any, a: Any, b: Any) -> Any:
     p = equation.params
     a = a.conj() if p["conjugate_a"] and isinstance(a, Complex) else a
     held = triangle(a, not p["lower"], p["unit_diagonal"])
-    held = both(transposed, held) if p["transpose_a"] else held
-    return solved(held, b, p["left_side"])
+    return solved(turned(held, p["transpose_a"]), b, p["left_side"])
 
 
 def _lu(equation: Any, a: Any) -> list[Any]:
     order, pivots, packed = (
-        complex.lu(a) if isinstance(a, Complex) else factors.lu_in_one(a)
+        complex.lu(a) if isinstance(a, Complex) else matrices.lu_in_one(a)
     )
     return [packed, jnp.asarray(pivots, np.int32), jnp.asarray(order, np.int32)]
 
@@ -678,12 +666,12 @@ def _spectrum(equation: Any, a: Node) -> list[Any]:
     if p["subset_by_index"]:
         refuse(equation, "asks for some of the values alone", "factorisation")
     if not p.get("compute_uv", True):
-        return [factors.svd(a, False)[1]]
+        return [matrices.svd(a, False)[1]]
     if "lower" in p:
-        return list(factors.eigh(a, not p["lower"]))[::-1]
+        return list(matrices.eigh(a, not p["lower"]))[::-1]
     if p["full_matrices"] and a.shape[-1] != a.shape[-2]:
-        refuse(equation, factors.FREE, "factorisation")
-    u, w, vh = factors.svd(a)
+        refuse(equation, matrices.FREE, "factorisation")
+    u, w, vh = matrices.svd(a)
     return [w, u, vh]
 
 
@@ -692,8 +680,8 @@ def _qr(equation: Any, a: Node) -> list[Any]:
     if equation.params["pivoting"] or (
         equation.params["full_matrices"] and rows > columns
     ):
-        refuse(equation, factors.FREE, "factorisation")
-    return list(factors.qr(a))
+        refuse(equation, matrices.FREE, "factorisation")
+    return list(matrices.qr(a))
 
 
 # Complex numbers ----------------------------------------------------------------------
@@ -722,10 +710,6 @@ def _multiplied(equation: Any, z: Complex) -> Complex:
     return z
 
 
-def _on_numbers(function: Rule) -> Rule:
-    return lambda equation, *args: function(*map(Complex.of, args))
-
-
 #: By functions of complex numbers alone.
 _NUMBERS: dict[str, Rule] = {
     **complex.FUNCTIONS,
@@ -739,7 +723,7 @@ _NUMBERS: dict[str, Rule] = {
     "pow": complex.power,
 }
 ON_COMPLEX: dict[str, Rule] = {
-    **{name: _on_numbers(rule) for name, rule in _NUMBERS.items()},
+    **{name: _plain(rule, Complex.of) for name, rule in _NUMBERS.items()},
     "integer_pow": lambda equation, z: complex.power(z, equation.params["y"]),
     "convert_element_type": _number,
     "fft": _fourier,
@@ -791,7 +775,7 @@ RULES: dict[str, Rule] = {
         _reduced, lambda x, axes: graph.any(as_mask(x), axes)
     ),
     **{
-        name: functools.partial(_masked, elementwise.logical(f"logical_{name}"))
+        name: _plain(elementwise.logical(f"logical_{name}"))
         for name in ("and", "or", "xor", "not")
     },
     "argmax": lambda equation, x: graph.argmax(x, *equation.params["axes"]),
@@ -810,18 +794,18 @@ RULES: dict[str, Rule] = {
         equation.outvars[0].aval.dtype, which, cases
     ),
     "gather": functools.partial(_moved, fill_value=-1),
-    "scatter-add": _scatter_added,
+    "scatter-add": functools.partial(_scattered, "sum"),
     "scatter-mul": functools.partial(_scattered, "prod"),
     "scatter-max": functools.partial(_scattered, "max"),
     "scatter-min": functools.partial(_scattered, "min"),
     "sort": _sorted,
     **dict.fromkeys(("top_k", "approx_top_k"), _top),
     "conv_general_dilated": _convolved,
-    "cholesky": lambda equation, a: factors.cholesky(a, halves=False),
+    "cholesky": _plain(functools.partial(matrices.cholesky, halves=False)),
     "lu": _lu,
     "qr": _qr,
     **dict.fromkeys(("eigh", "svd"), _spectrum),
-    "householder_product": lambda equation, *given: factors.reflected(*given),
+    "householder_product": _plain(matrices.reflected),
     "triangular_solve": _triangular,
 }
 #: What rounds nothing.

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gradwatch.harness.tracing.aten.composed import COMPOSED
-from gradwatch.harness.tracing.rules.narrow import is_inexact
 from gradwatch.harness.tracing.untraceable import Place, Untraceable, callers_place
+from gradwatch.harness.tracing.values import is_inexact
 
 #: Decomposed too, beyond PyTorch's core table: the engine needs no rule of its own.
 _COMPOSITES = """

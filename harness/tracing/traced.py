@@ -28,11 +28,10 @@ from gradwatch.harness.tracing.interpret import (
     refuse_uncovered,
 )
 from gradwatch.harness.tracing.names import parameters_of
-from gradwatch.harness.tracing.rules.factors import SIGNS, signs_show
-from gradwatch.harness.tracing.rules.narrow import is_inexact
+from gradwatch.harness.tracing.rules.matrices import SIGNS, signs_show
 from gradwatch.harness.tracing.tape import Program, name_of
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import array_of, constant, in_type
+from gradwatch.harness.tracing.values import array_of, constant, in_type, is_inexact
 from gradwatch.impls.graph import Node, topological_order, variable
 
 Array = NDArray[Any]

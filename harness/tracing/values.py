@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.tracing.rules.narrow import is_inexact
+from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, primitive
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
@@ -113,6 +114,11 @@ def as_it_ran(value: Any, was: Any) -> Any:
         _RAN.get()[value] = was
         return value
     return was if hasattr(value, "resolve_conj") else value
+
+
+def is_inexact(tensor: Any) -> bool:
+    """Whether a tensor, or what one is like, holds floats or complex numbers."""
+    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def is_float_tensor(value: Any) -> bool:
@@ -217,7 +223,7 @@ def narrow(how: Callable[..., Any], value: Any, info: Any, widest: float) -> Any
     """A value that is rounded to a type which is narrower than the inputs'.
 
     Args:
-        how: `rules.narrow.rounded`; of an input `leaf`, as its gradient is rounded.
+        how: `rounded`; of an input `leaf`, as its gradient is rounded.
         value: Nodes, or anything else, which stays.
         info: What `torch.finfo` or `jax.numpy.finfo` say of the type.
         widest: The machine epsilon of the widest input.
@@ -237,3 +243,49 @@ def parts(value: Any) -> tuple[Node, ...]:
 def joined(value: Any) -> Any:
     """A pair as a node with one axis more; everything else as it is."""
     return value.joined() if isinstance(value, Complex) else value
+
+
+# Values that are rounded to a narrower type than the inputs have ----------------------
+
+# The engine's value is not rounded, but has the error of that rounding. So has the
+# cotangent on its way back, which is rounded to the same type, and what a backward
+# computes from the value that was stored (1 - y^2 of a tanh).
+
+
+def _compute(x: Array, info: Any) -> Array:
+    if str(info.dtype) == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
+        return np.clip(x, -info.max, info.max)
+    # Half a unit in the last place above the largest number.
+    beyond = info.max * (1 + info.eps / (4 - 2 * info.eps))
+    return np.where(np.abs(x) < beyond, x, np.copysign(np.inf, x) + 0 * x)
+
+
+def _error(at: At) -> Error:
+    info = at.node.attributes["info"]
+    rounding = at.v * (info.eps / 2 / at.roundoff)
+    least = info.smallest_normal * info.eps / 2 / at.roundoff
+    return np.asarray(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
+
+
+def _table_error(at: At) -> Error:
+    info = at.node.attributes["info"]
+    rounding = at.v.max(initial=0.0) * (info.eps / 2 / at.roundoff)
+    return np.full_like(at.v, rounding)
+
+
+def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
+    return (rounded(dy, info=info),)
+
+
+ERROR["cast.narrowed"] = _error
+rounded = primitive("cast.narrowed", _compute, _rule, stores=True)
+ERROR["cast.leaf"] = lambda at: at.e[0]
+leaf = primitive("cast.leaf", lambda x, info: np.asarray(x), _rule)
+ERROR["made.table"] = _table_error
+table = primitive("made.table", lambda x, info: np.asarray(x), _rule)
+ERROR["written.over"] = lambda at: at.e[1]
+written_over = primitive(
+    "written.over",
+    lambda before, after: np.broadcast_to(after, np.shape(before)),
+    lambda dy, y, before, after: (dy, None),
+)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.tracing.rules.narrow import written_over
-from gradwatch.harness.tracing.values import as_float, as_mask, constant
+from gradwatch.harness.tracing.values import as_float, as_mask, constant, written_over
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradwatch.harness.tracing.rules import factors
-from gradwatch.harness.tracing.rules.systems import (
+from gradwatch.harness.tracing.rules import matrices
+from gradwatch.harness.tracing.rules.matrices import (
     determinant,
     exponential,
     inverse,
@@ -17,6 +17,7 @@ from gradwatch.harness.tracing.rules.systems import (
     solved,
     transposed,
     triangle,
+    turned,
 )
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import as_exact, as_float, constant
@@ -40,15 +41,13 @@ def _solve_ex(a: Any, b: Any, *, left: bool = True, **_: Any) -> tuple[Any, ...]
 def _triangular_solve(
     b: Node, a: Node, upper: bool = True, transpose: bool = False, unit: bool = False
 ) -> tuple[Node, Node]:
-    held = triangle(a, upper, unit)
-    return solved(transposed(held) if transpose else held, b), a
+    return solved(turned(triangle(a, upper, unit), transpose), b), a
 
 
 def _from_factor(factor: Node, upper: bool) -> Node:
     """The matrix that a Cholesky factor is of."""
-    held = triangle(factor, upper)
-    other = transposed(held)
-    return other @ held if upper else held @ other
+    low = turned(triangle(factor, upper), upper)
+    return low @ transposed(low)
 
 
 def _slogdet(a: Node) -> tuple[Any, ...]:
@@ -57,17 +56,16 @@ def _slogdet(a: Node) -> tuple[Any, ...]:
 
 
 def _cholesky(a: Node, upper: bool = False) -> Node:
-    low = factors.cholesky(transposed(a) if upper else a)
-    return transposed(low) if upper else low
+    return turned(matrices.cholesky(turned(a, upper)), upper)
 
 
 def _lu_factor_ex(a: Node, *, pivot: bool = True, **__: Any) -> tuple[Any, ...]:
-    _, pivots, packed = factors.lu_in_one(a, pivot)
+    _, pivots, packed = matrices.lu_in_one(a, pivot)
     return packed, torch.from_numpy(pivots.astype(np.int32) + 1), no_info(a)
 
 
 def _linalg_lu(a: Node, *, pivot: bool = True) -> tuple[Node, Node, Node]:
-    order, _, low, up = factors.lu(a, pivot)
+    order, _, low, up = matrices.lu(a, pivot)
     return transposed(constant(np.eye(a.shape[-2])[order])), low, up
 
 
@@ -85,19 +83,21 @@ def _lu_solve(
     packed: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False
 ) -> Node:
     p, lower, upper = _unpacked(packed, pivots)
-    made = inverse(upper) @ inverse(lower) @ transposed(p)
-    made = transposed(made) if adjoint else made
+    made = turned(
+        inverse(upper) @ inverse(lower) @ transposed(p),
+        adjoint,
+    )
     return made @ as_float(b) if left else as_float(b) @ made
 
 
 def _qr(a: Node, mode: str = "reduced") -> tuple[Node, Node]:
-    q, r = factors.qr(a)
+    q, r = matrices.qr(a)
     return (a[..., :0] if mode == "r" else q), r
 
 
 def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, ...]:
     """The solution of full rank, of least squares or of least norm, and residuals."""
-    x, (rows, columns) = factors.pseudoinverse(a) @ b, a.shape[-2:]
+    x, (rows, columns) = matrices.pseudoinverse(a) @ b, a.shape[-2:]
     off = x[..., :0, 0]
     if rows > columns and driver not in (None, "gelsy"):  # which tells none
         off = graph.sum((a @ x - b) ** 2.0, axis=-2)
@@ -108,8 +108,7 @@ def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, .
 def _ormqr(
     a: Node, tau: Node, other: Node, left: bool = True, transpose: bool = False
 ) -> Node:
-    q = factors.reflected(a, tau, whole=True)
-    q = transposed(q) if transpose else q
+    q = turned(matrices.reflected(a, tau, whole=True), transpose)
     return q @ other if left else other @ q
 
 
@@ -117,8 +116,8 @@ def _svd(
     a: Node, full_matrices: bool = False, compute_uv: bool = True, **_: Any
 ) -> tuple[Any, ...]:
     if full_matrices and compute_uv and a.shape[-1] != a.shape[-2]:
-        raise Untraceable("aten.linalg_svd", factors.FREE, "factorisation")
-    return factors.svd(a, compute_uv)
+        raise Untraceable("aten.linalg_svd", matrices.FREE, "factorisation")
+    return matrices.svd(a, compute_uv)
 
 
 def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Node:
@@ -126,15 +125,15 @@ def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) 
     if hermitian:
         why = "reads one triangle, and has a gradient by both"
         raise Untraceable("aten.linalg_pinv", why, "factorisation")
-    a = factors.to_invert(factors.perturbed(a))
-    _, held, _ = factors.svd(a, False)
+    a = matrices.to_invert(matrices.perturbed(a))
+    _, held, _ = matrices.svd(a, False)
     widths = [0.0 if t is None else as_float(t).value[..., None] for t in (atol, rtol)]
     if rtol is None and not np.any(widths[0]):
         widths[1] = max(a.shape[-2:]) * np.finfo(np.float64).eps
     kept = held.value > np.maximum(widths[0], widths[1] * held.value[..., :1])
     if kept.all():
-        return factors.pseudoinverse(a)
-    u, w, vh = factors.svd(a)
+        return matrices.pseudoinverse(a)
+    u, w, vh = matrices.svd(a)
     rank = int(kept.sum(axis=-1).max())
     kept, w = kept[..., :rank], w[..., :rank]
     weights = graph.where(kept, 1.0 / graph.where(kept, w, 1.0), 0.0)
@@ -167,9 +166,9 @@ ON_FLOATS: dict[str, Rule] = {
     "linalg_qr": _qr,
     "linalg_lstsq": _lstsq,
     "linalg_pinv": _pinv,
-    "linalg_householder_product": factors.reflected,
+    "linalg_householder_product": matrices.reflected,
     "ormqr": _ormqr,
-    "_linalg_eigh": lambda a, uplo="L", compute_v=True: factors.eigh(
+    "_linalg_eigh": lambda a, uplo="L", compute_v=True: matrices.eigh(
         a, uplo == "U", compute_v
     ),
     "_linalg_svd": _svd,

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from gradwatch.harness.tracing.rules.narrow import written_over
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import as_exact, as_float, as_mask
+from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, written_over
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from gradwatch.harness.tracing.aten.moves import positions
-from gradwatch.harness.tracing.rules.narrow import written_over
 from gradwatch.harness.tracing.rules.windows import grouped, reduced_into
-from gradwatch.harness.tracing.values import as_exact, as_float, constant
+from gradwatch.harness.tracing.values import as_exact, as_float, constant, written_over
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.tracing.rules.factors import perturbed
-from gradwatch.harness.tracing.rules.systems import odd, pivoted
+from gradwatch.harness.tracing.rules.matrices import odd, perturbed, pivoted
 from gradwatch.harness.tracing.rules.windows import prefixes
 from gradwatch.harness.tracing.values import Complex, both, constant
 from gradwatch.impls import graph

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.rules import factors  # noqa: E402  # likewise
+from gradwatch.harness.tracing.rules import matrices  # noqa: E402  # likewise
 from gradwatch.harness.tracing.values import in_type  # noqa: E402  # likewise
 from gradwatch.impls import graph  # noqa: E402  # likewise
 from gradwatch.impls.graph.engine import PRIMITIVES  # noqa: E402  # likewise
@@ -28,25 +28,25 @@ STEP = np.longdouble(2) ** -20
 
 
 def vectors(a):
-    return factors.vectors(a)
+    return matrices.vectors(a)
 
 
 def svd(place):
-    return lambda a: factors.svd(a)[place]
+    return lambda a: matrices.svd(a)[place]
 
 
 #: A primitive, what it is called with, and whether that stays symmetric.
 CASES = {
-    "cholesky": (factors.cholesky, POSITIVE, True),
-    "eigenvalues": (factors.eigenvalues, SYMMETRIC, True),
+    "cholesky": (matrices.cholesky, POSITIVE, True),
+    "eigenvalues": (matrices.eigenvalues, SYMMETRIC, True),
     "eigenvectors": (vectors, SYMMETRIC, True),
-    "lu": (factors.packed_lu, POSITIVE + A / 4, False),
-    "q": (factors.orthonormal, TALL, False),
-    "r": (lambda a: factors.qr(a)[1], np.swapaxes(TALL, -1, -2), False),
+    "lu": (matrices.packed_lu, POSITIVE + A / 4, False),
+    "q": (matrices.orthonormal, TALL, False),
+    "r": (lambda a: matrices.qr(a)[1], np.swapaxes(TALL, -1, -2), False),
     "singular values": (svd(1), TALL, False),
     "left vectors": (svd(0), TALL, False),
     "right vectors": (svd(2), np.swapaxes(TALL, -1, -2), False),
-    "pseudoinverse": (factors.pseudoinverse, TALL, False),
+    "pseudoinverse": (matrices.pseudoinverse, TALL, False),
 }
 
 
@@ -78,12 +78,12 @@ def test_gradients_are_slopes(name):
 
 
 def test_the_factors_make_the_matrix_to_the_digits_of_extended_precision():
-    low = factors.cholesky(graph.variable(POSITIVE)).value
-    packed = factors.packed_lu(graph.variable(POSITIVE)).value
-    q = factors.orthonormal(graph.variable(TALL)).value
+    low = matrices.cholesky(graph.variable(POSITIVE)).value
+    packed = matrices.packed_lu(graph.variable(POSITIVE)).value
+    q = matrices.orthonormal(graph.variable(TALL)).value
     v = vectors(graph.variable(SYMMETRIC)).value
-    w = factors.eigenvalues(graph.variable(SYMMETRIC)).value
-    u, s, vh = (node.value for node in factors.svd(graph.variable(TALL)))
+    w = matrices.eigenvalues(graph.variable(SYMMETRIC)).value
+    u, s, vh = (node.value for node in matrices.svd(graph.variable(TALL)))
     pairs = [
         (low @ t(low), POSITIVE),
         ((np.tril(packed, -1) + np.eye(4)) @ np.triu(packed), POSITIVE),
@@ -116,7 +116,7 @@ def test_the_rounding_rule_bounds_a_float32_computation(name):
     a = (a + t(a)) / 2 if CASES[name][2] else a
 
     def function(leaf):
-        stable = factors.perturbed(leaf) if name.startswith("eigen") else leaf
+        stable = matrices.perturbed(leaf) if name.startswith("eigen") else leaf
         return CASES[name][0](stable)
 
     y = function(graph.variable(a.astype(np.longdouble)))
@@ -131,8 +131,9 @@ def test_the_rounding_rule_bounds_a_float32_computation(name):
 
 def test_a_singular_matrix_has_no_bound():
     flat = graph.variable(np.ones((3, 3)))
-    for function in (factors.cholesky, vectors, factors.packed_lu, factors.orthonormal):
-        y = function(factors.perturbed(flat))
+    factors = (matrices.cholesky, vectors, matrices.packed_lu, matrices.orthonormal)
+    for function in factors:
+        y = function(matrices.perturbed(flat))
         assert np.isinf(errors_behind(y)[y]).any()
 
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.tracing.rules.systems import (
+from gradwatch.harness.tracing.rules.matrices import (
     determinant,
     exponential,
     inverse,
