@@ -47,6 +47,7 @@ def template(name: str) -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["repr"] = repr
     return environment.get_template(name)
 
 

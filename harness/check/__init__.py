@@ -7,10 +7,10 @@ Importing the room costs no PyTorch; calling `check` does.
 - frameworks: PyTorch and JAX, by what a check asks of them, a function being run in
   ways that catch kernels
 - choice, shapes: what is tried; budget: how much of it
-- examine: every tensor judged; steps: by a forward that may define; report: the table
+- examine: every tensor judged; report: the table
 - hidden: what rounding hides of a tensor, and in which step
 - child: all of it in another process
-- script: a failure that runs alone, as small as it gets; origin: its candidate
+- script: a failure that runs alone, as small as it gets
 """
 
 from gradwatch.harness.check.entry import check, gradcheck, gradgradcheck

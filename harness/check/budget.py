@@ -33,8 +33,7 @@ class Budget:
     """What is left of time and memory, as far as the trials until now tell.
 
     What a trial takes is estimated from the sizes of its graph, by the rate of the
-    fastest that has run; its `cost` is asked for only where it matters, and counted no
-    further than a second number says.
+    fastest that has run; its `cost` is counted no further than a second number says.
     """
 
     seconds: float | None
@@ -43,8 +42,7 @@ class Budget:
     def __post_init__(self) -> None:
         self.allowed = BUDGET if self.seconds is None else self.seconds
         self.clock = time.process_time
-        self.began, self.longest, self.rate = self.clock(), 0.0, math.inf
-        self.largest, self.most = 0, MOST
+        self.began, self.rate, self.most = self.clock(), math.inf, MOST
         self.memory = memory()
 
     def affordable(self, trials: Sequence[Trial], notes: list[str]) -> Iterator[Trial]:
@@ -55,19 +53,24 @@ class Budget:
         Raises:
             ValueError: One of these alone needs more memory than there is.
         """
-        waiting = sorted(trials, key=lambda trial: not trial.as_given)
-        heavy = any(self._refuse_beyond_memory(t) for t in waiting if t.as_given)
-        others = [t for t in waiting if heavy and not t.as_given]
-        large = [trial for trial in others if self._bytes(trial) > self.memory]
-        waiting = [trial for trial in waiting if trial not in large]
+        own = [trial for trial in trials if trial.as_given]
+        for trial in own:
+            if sum(trial.sizes) >= MANY:
+                elements = self.cost(trial, math.inf).elements
+                require_memory(trial.name, elements, self.memory)
+        for trial in own:
+            yield from self._timed(trial)
+        large = list[Trial]()
+        waiting = [trial for trial in trials if not trial.as_given]
         for _ in range(2):  # what was too slow by the first times gets another look
-            left, later = len(waiting), list[Trial]()
+            later = list[Trial]()
             for trial in waiting:
-                if trial.as_given or self._fits(trial, left):
-                    yield from self._timed(trial, len(trials))
+                if self._bytes(trial) > self.memory:
+                    large.append(trial)
+                elif self._fits(trial):
+                    yield from self._timed(trial)
                 else:
                     later.append(trial)
-                left -= 1
             waiting = later
         if large:
             needs = _of(max(map(self._bytes, large)), self.memory)
@@ -81,18 +84,14 @@ class Budget:
                 f" budget={needs} has them"
             )
 
-    def _timed(self, trial: Trial, count: int) -> Iterator[Trial]:
+    def _timed(self, trial: Trial) -> Iterator[Trial]:
         before = self.clock()
         yield trial
         took = self.clock() - before
-        self.longest = max(self.longest, took)
-        if trial.as_given:
-            self.largest = max(self.largest, sum(trial.sizes))
-            self.most = max(self.most, self.cost(trial, math.inf).elements)
-        apart = not all(trial.sizes)  # another process has spent the time
-        if not apart and (trial.as_given or self.longest * count > self.allowed):
-            rate = took / self.cost(trial, math.inf).work  # 0 by a coarse clock
-            self.rate = min(self.rate, rate or FASTEST)
+        if all(trial.sizes):  # else another process has spent the time
+            cost = self.cost(trial, math.inf)
+            self.rate = min(self.rate, took / cost.work or FASTEST)  # a coarse clock
+            self.most = max(self.most, cost.elements * trial.as_given)
 
     @property
     def room(self) -> float:
@@ -101,27 +100,20 @@ class Budget:
         return left / min(self.rate, FASTEST)
 
     def _seconds(self, trial: Trial) -> float:
-        return self.rate * self.cost(trial, self.room).work
+        return self.rate * self._cost(trial).work
 
-    def _fits(self, trial: Trial, left: int) -> bool:
-        spent = self.clock() - self.began
-        plainly = spent + left * self.longest <= self.allowed
-        if plainly and sum(trial.sizes) <= 2 * self.largest:
-            return True
-        if self.seconds is None and self.cost(trial, self.room).elements > self.most:
+    def _fits(self, trial: Trial) -> bool:
+        if self.seconds is None and self._cost(trial).elements > self.most:
             return False  # hundreds of bytes an element, of no size that was asked for
-        return spent + self._seconds(trial) <= self.allowed
+        return self.clock() - self.began + self._seconds(trial) <= self.allowed
 
     def _bytes(self, trial: Trial) -> float:
-        elements = self.cost(trial, self.room).elements
+        elements = self._cost(trial).elements
         return elements * (IN_FULL if elements <= MOST else SAMPLED)
 
-    def _refuse_beyond_memory(self, trial: Trial) -> bool:
-        """Whether a trial of the caller's own takes a good part of the memory."""
-        if sum(trial.sizes) < MANY:
-            return False
-        require_memory(trial.name, self.cost(trial, math.inf).elements, self.memory)
-        return self._bytes(trial) > self.memory / 8
+    def _cost(self, trial: Trial) -> Cost:
+        """What it takes; without elements nothing, and it may not even run."""
+        return self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
 
 
 def _names(trials: Sequence[Trial]) -> str:

@@ -99,7 +99,9 @@ class Bench:
         self.compute, self.diagnoses = compute, diagnoses
         self.bound = bound = subject.bound(trial)
         self.expected = self.used.forward(bound.call, bound.tensors, bound.wanted)
-        self.apart = candidate if isinstance(candidate, Elsewhere) else None
+        self.apart = isinstance(candidate, Elsewhere)
+        judged: Any = candidate if self.apart else self.used
+        self.observe = judged.observe
         self.call = self.used.bind(in_process(subject, candidate), bound)
 
     def cotangents(self) -> list[Any]:
@@ -108,26 +110,24 @@ class Bench:
         Raises:
             ValueError: None has, or all are nan: the numbers are outside its domain.
         """
-        pairs = list(zip(self.expected.outputs, self.expected.followed, strict=True))
-        arrays = [self.used.array_of(y) for y, _ in pairs]
+        outputs, followed = self.expected.outputs, self.expected.followed
+        arrays = map(self.used.array_of, outputs)
         floats = [a for a in arrays if a.dtype.kind == "f" and a.size]
         if floats and not self.trial.edge and all(np.isnan(a).all() for a in floats):
             raise ValueError("the reference returns nothing but nan for these numbers")
-        if not any(self.expected.followed):
+        if not any(followed):
             raise ValueError("the reference has no output that can be differentiated")
-        return [
-            self.trial.cotangent(y, i) if followed else None
-            for i, (y, followed) in enumerate(pairs)
-        ]
+        pairs = enumerate(zip(outputs, followed, strict=True))
+        return [self.trial.cotangent(y, i) if f else None for i, (y, f) in pairs]
 
     @property
     def tangents(self) -> list[Any]:
         """One for each tensor that needs a gradient; of a gradient none."""
-        pairs = zip(self.bound.tensors, self.bound.wanted, strict=True)
-        second = self.trial.order != "vjp"
+        pairs = enumerate(zip(self.bound.tensors, self.bound.wanted, strict=True))
+        if self.trial.order == "vjp":
+            return [None] * len(self.bound.tensors)
         return [
-            self.trial.tangent(tensor, i) if second and wanted else None
-            for i, (tensor, wanted) in enumerate(pairs)
+            self.trial.tangent(t, i) if wanted else None for i, (t, wanted) in pairs
         ]
 
     def truth(self, cotangents: Sequence[Any], traced: Any = None) -> Question:
@@ -173,12 +173,11 @@ class Bench:
         judgements = self._judge(right, {n: (t, None) for n, t in named.items()})
         wrong = order == "hvp" and not all(j.passes for j in judgements)
         cause = self.used.cause_of(self.call, bound, cotangents) if wrong else ""
-        for judgement in judgements:
-            by_input = judgement.tensor.startswith("hvp.d") and not judgement.passes
-            lost = UNRECORDED if named[judgement.tensor] is None else ""
-            why = (cause or lost) if by_input else ""
-            said = f"{judgement.message}; {why}" if why else judgement.message
-            yield replace(judgement, message=said)
+        for j in judgements:
+            why = cause or (UNRECORDED if named[j.tensor] is None else "")
+            by_input = j.tensor.startswith("hvp.d") and not j.passes
+            said = f"{j.message}; {why}" if why and by_input else j.message
+            yield replace(j, message=said)
 
     def rows(self, cotangents: Sequence[Any], label: str, thorough: bool) -> list[Row]:
         """Run and judge; `label` says what is unusual about the cotangents."""
@@ -222,11 +221,8 @@ class Bench:
         frozen = list(self.frozen()) if thorough else []
         right = self.truth(cotangents)
         try:
-            if self.apart:
-                seen = self.apart.observe(self.bound, cotangents, frozen, thorough)
-            else:
-                given = self.bound.tensors, self.bound.wanted, cotangents
-                seen = self.used.observe(self.call, *given, frozen, thorough)
+            given = self.bound.tensors, self.bound.wanted, cotangents
+            seen = self.observe(self.call, *given, frozen, thorough)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             return [("", self._judge_raised(error))]
         self.unrepeatable = thorough and not seen.repeatable
@@ -269,9 +265,9 @@ class Bench:
 
     def _draws_otherwise(self, judgements: Iterable[tuple[str, Judgement]]) -> bool:
         """Whether an output is another one, and generators end up elsewhere."""
-        named = {*self.bound.results}
-        wrong = (j.tensor in named and not j.passes for _, j in judgements)
-        if not self.bound.draws or self.apart or not any(wrong):
+        outputs = (j for _, j in judgements if j.tensor in self.bound.results)
+        right = all(j.passes for j in outputs)
+        if right or not self.bound.draws or self.apart:
             return False
         asked = self.bound.draws, self.bound.tensors
         states = (self.used.drawn_to(c, *asked) for c in (self.bound.call, self.call))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import pkgutil
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.agreement.repro import template
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench, Function, examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework
-from gradwatch.harness.check.origin import origin
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.cases import REGIMES
-from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.harness.project.descent import Cut, cuts, descend, plainer
 from gradwatch.harness.workers.arrays import values_of
@@ -34,110 +38,6 @@ import numpy as np
 
 def in_short(error):
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]"""
-
-TEMPLATE = '''\
-"""{headline}
-
-{story}
-
-Needs {title}, NumPy and the candidate. Exits 1 while it is wrong, 0 when it is right.
-"""
-
-{runs}
-
-
-# The candidate --------------------------------------------------------------------
-
-{settings}{origin}
-
-
-def holding(t):
-    return {held}
-
-
-def function(*t):
-    {seeded}with holding(t):
-        out = {call}
-    return [v for v in tree_leaves(out) if hasattr(v, "dtype")]
-
-
-function.holding = holding
-
-
-# Its inputs, and the right answers ------------------------------------------------
-
-names = {names}
-results = {results}
-tensors = [
-{tensors}]
-wanted = {wanted}
-cotangents = [
-{cotangents}]
-# For each way of breaking ties: the exact value, and how far rounding may lead from it.
-answers = [
-{answers}]
-
-
-def wrong(named, right):
-    """Tensors that are not what they must be, and how far off the worst element is."""
-    for name in filter(named.__contains__, right):
-        exact, allowed = right[name]
-        if named[name] is None:
-            yield name, "is None"
-            continue
-        got = np.asarray(array_of(named[name]), float)
-        if got.shape != exact.shape:
-            yield name, f"has shape {{got.shape}}, expected {{exact.shape}}"
-            continue
-        judged = np.isfinite(exact) & np.isfinite(allowed)
-        error = np.where(judged, np.abs(got - exact), 0.0)
-        if not np.all(error <= np.where(judged, allowed, 0.0)):
-            bad = int(np.argmax(np.where(np.isnan(error), np.inf, error - allowed)))
-            yield name, (
-                f"element {{bad}}: got {{got.flat[bad]:.9g}}, expected"
-                f" {{exact.flat[bad]:.9g}}, allowed error {{allowed.flat[bad]:.3g}}"
-            )
-
-
-def second():
-    got = differentiated({order!r}, function, tensors, wanted, cotangents, tangents)
-    for name, tensor in zip({asked}, got, strict=True):
-        if tensor is not None or answers[0][name][0].any():
-            yield name, tensor
-
-
-def failures():
-    if {order!r} != "vjp":
-        runs = [("", dict(second()))]
-    else:
-        seen = observe(function, tensors, wanted, cotangents, {frozen}, {thorough})
-        for kind, place, message in seen.faults:
-            yield f"{{kind}} {{place}}", message
-        for how, _, message in seen.raised:
-            yield how, f"raised {{message}}"
-        runs = []
-        first = [*seen.gradients, *seen.outputs]
-        for how, frozen, got in [("", (), first), *seen.others]:
-            label = "frozen: " + ", ".join(names[i] for i in frozen) if frozen else how
-            found = enumerate(zip(names, wanted, got[: len(names)], strict=True))
-            kept = {{f"d{{n}}": g for i, (n, w, g) in found if w and i not in frozen}}
-            runs.append((label, kept | dict(zip(results, got[len(names) :]))))
-    for label, named in runs:
-        for name, what in min((list(wrong(named, r)) for r in answers), key=len):
-            yield name, f"{{what}} {{f'({{label}})' if label else ''}}"
-
-
-tangents = [
-{tangents}]
-try:
-    found = list(failures())
-except Exception as error:
-    found = [("the candidate", f"raised {{in_short(error)}}")]
-for name, what in found:
-    print(f"{{name}}: {{what}}")
-print("wrong" if found else "right")
-sys.exit(1 if found else 0)
-'''
 
 
 def script(
@@ -181,33 +81,46 @@ def _written(bench: Bench, row: Row, source: str) -> str:
 
         used, function, held = framework("jax"), inner, with_arrays
 
-    def listed(tensors: Sequence[Any]) -> str:
-        return "".join(
-            f"    {None if t is None else used.written(t)},\n" for t in held(tensors)
-        )
+    def listed(tensors: Sequence[Any]) -> list[str | None]:
+        return [None if t is None else used.written(t) for t in held(tensors)]
 
-    return TEMPLATE.format(
+    seed = None
+    if None in bound.draws:  # of the generator that a function draws from
+        import torch
+
+        generator = torch.Generator()
+        generator.set_state(call.draws[None])
+        seed = generator.initial_seed()
+    is_module = hasattr(call.function, "named_parameters")
+    answers = [
+        [
+            (name, *(values_of(np.asarray(a, np.float64)) for a in both))
+            for name, node in nodes.items()
+            for both in [(node.value, allowed(right, way, name))]
+        ]
+        for way, nodes in right.graphs.items()
+    ]
+    text: str = template("failure.py.j2").render(
+        bound=bound,
+        call=call,
+        trial=trial,
+        used=used,
         headline=f"Reproduces: {row.where}, {row.dtype}.",
         story=row.judgement.message.replace("\\", "\\\\"),
-        title=used.TITLE,
         runs=text_of(used, *used.HELD),
-        settings=used.SETTINGS.format(wide=trial.dtype == "float64"),
+        wide=trial.dtype == "float64" if used.TITLE == "JAX" else None,
         origin=source or origin(function),
-        call=_call(call, bound, trial.framework),
-        held=_held(call, bound),
-        seeded=_seeded(bound),
-        names=list(bound.names),
-        results=list(bound.results),
+        called=_called(call, bound, trial.framework),
+        own=len(call.state) if is_module else 0,
+        seed=seed,
         tensors=listed(bound.tensors),
-        wanted=list(bound.wanted),
         cotangents=listed(cotangents),
-        answers="".join(_answer(right, way) for way in right.graphs),
-        order=trial.order,
+        answers=answers,
         asked=list(bench.second_names(cotangents)) if second else [],
-        tangents=listed(bench.tangents) if second else "",
+        tangents=listed(bench.tangents) if second else [],
         frozen=list(bench.frozen()) if trial.thorough else [],
-        thorough=trial.thorough,
     )
+    return text
 
 
 def text_of(used: Any, *parts: Any) -> str:
@@ -223,7 +136,7 @@ def _text(part: Any) -> str:
     return "".join(line for line in lines if not line.startswith("from gradwatch"))
 
 
-def _call(call: Any, bound: Bound, used: Any) -> str:
+def _called(call: Any, bound: Bound, used: Any) -> str:
     """The call as an expression of the tensors t[0], t[1], ..."""
     places = iter(range(len(bound.tensors)))
 
@@ -238,26 +151,6 @@ def _call(call: Any, bound: Bound, used: Any) -> str:
     return f"candidate({', '.join(given)})"
 
 
-def _held(call: Any, bound: Bound) -> str:
-    """What a module has for its own tensors, as an expression."""
-    if not hasattr(call.function, "named_parameters"):
-        return "nullcontext()"
-    first = len(bound.tensors) - len(call.state)
-    named = (f"{n!r}: t[{first + i}]" for i, n in enumerate(call.state))
-    return f"held(candidate, {{{', '.join(named)}}})"
-
-
-def _seeded(bound: Bound) -> str:
-    """The line before a call that draws."""
-    if None not in bound.draws:
-        return ""
-    import torch
-
-    generator = torch.Generator()
-    generator.set_state(bound.call.draws[None])
-    return f"torch.manual_seed({generator.initial_seed()})\n    "
-
-
 class _Verbatim(str):
     """Code that stands for itself in a container's repr."""
 
@@ -265,18 +158,6 @@ class _Verbatim(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _answer(right: Reference, way: str) -> str:
-    lines = ""
-    for name, node in right.graphs[way].items():
-        exact, most = map(_array, (node.value, allowed(right, way, name)))
-        lines += f"        {name!r}: ({exact}, {most}),\n"
-    return f"    {{\n{lines}    }},\n"
-
-
-def _array(values: Any) -> str:
-    return f"np.array({values_of(np.asarray(values, np.float64))})"
 
 
 # As small as it gets --------------------------------------------------------------
@@ -349,3 +230,83 @@ def _changed(trial: Trial, values: Callable[[Any], Any]) -> Trial:
         return held.requires_grad_() if getattr(tensor, "requires_grad", 0) else held
 
     return replace(trial, args=trial.framework.mapped(other, trial.args))
+
+
+# How it gets at the candidate --------------------------------------------------------
+
+MISSING = """\
+candidate = None  # its source was not found: put it here
+if candidate is None:
+    raise SystemExit(2)"""
+
+
+def origin(function: Any) -> str:
+    """Lines that define `candidate`."""
+    if isinstance(function, functools.partial):
+        head, _, last = origin(function.func).rpartition("candidate = ")
+        given = [repr(a) for a in function.args]
+        given += [f"{k}={v!r}" for k, v in function.keywords.items()]
+        bound = ", ".join([last, *given])
+        return f"import functools\n{head}candidate = functools.partial({bound})"
+    owner, suffix = _owner(function)
+    if suffix == "()" and not _made_of_nothing(owner):
+        return MISSING
+    return _imported(owner, suffix) or _quoted(owner, suffix) or MISSING
+
+
+def _owner(function: Any) -> tuple[Any, str]:
+    """What has a name in a module, and how the function is got from it."""
+    owner = getattr(function, "__self__", None)  # Function.apply is bound to its class
+    if inspect.isclass(owner):
+        return owner, f".{function.__name__}"
+    if hasattr(function, "named_parameters"):
+        return type(function), "()"
+    return function, ""
+
+
+def _made_of_nothing(kind: type) -> bool:
+    """Whether a module is constructed without arguments."""
+    parameters = list(inspect.signature(kind).parameters.values())
+    return all(
+        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        for p in parameters
+    )
+
+
+def _imported(owner: Any, suffix: str) -> str:
+    """An import, if the module can be imported and the name leads there."""
+    module = getattr(owner, "__module__", None) or ""
+    name = getattr(owner, "__qualname__", None) or ""
+    homes = {"torch._C._nn": "torch.nn.functional", "": "torch"}
+    module = homes.get(module, module)
+    if module == "__main__" or not name or "<" in name:
+        return ""
+    try:
+        if pkgutil.resolve_name(f"{module}:{name}") is not owner:
+            return ""
+    except (ImportError, AttributeError, ValueError):
+        return ""
+    first = name.partition(".")[0]
+    lines = [f"from {module} import {first}", f"candidate = {name}{suffix}"]
+    file = getattr(sys.modules[module], "__file__", None)
+    if file and "site-packages" not in file and module.partition(".")[0] != "torch":
+        folder = Path(file).resolve().parents[module.count(".")]
+        lines.insert(0, f"sys.path.insert(0, {str(folder)!r})")
+    return "\n".join(lines)
+
+
+def _quoted(owner: Any, suffix: str) -> str:
+    """The source itself; it stands alone where it uses nothing but its framework."""
+    if not (inspect.isclass(owner) or inspect.isfunction(owner)):
+        return ""  # a function with a backward, of JAX's, is more than its source
+    try:
+        source = textwrap.dedent(inspect.getsource(owner))
+    except (OSError, TypeError):
+        return ""
+    if not source.startswith(("class ", "def ", "@")):
+        return ""  # a lambda, amid whatever stood around it
+    parts = [owner, *vars(owner).values()] if inspect.isclass(owner) else [owner]
+    plain = (getattr(part, "__func__", part) for part in parts)  # of a staticmethod
+    if any(getattr(part, "__closure__", None) for part in plain):
+        return ""
+    return f"{source}\n\ncandidate = {owner.__name__}{suffix}"

@@ -228,11 +228,10 @@ class Session:
         """Raise where a forward that was accused by cannot be the definition."""
         wrong = {r.trial for r in rows if r.own and r.judgement.verdict == "disagree"}
         own = next((t for t in trials if t.as_given and t.name in wrong), None)
-        if self.candidate is not None or own is None or self.of_jax[0]:
-            return
-        from gradwatch.harness.check.steps import steps_have_its_slope
-
-        if not steps_have_its_slope(self.subject, own):
+        from_forward = self.candidate is None and not isinstance(
+            self.subject, OpSubject
+        )
+        if from_forward and own and not self.subject.steps_have_its_slope(own):
             name = self.subject.name
             raise ValueError(
                 f"the steps of {name}'s forward have another slope than its values (an"
@@ -355,10 +354,10 @@ class Session:
         listed = cases if cases is not None else op.cases.values() if op else ()
         for case in listed:
             fields = case.fields.items()
-            is_input = {n: n in op.inputs if op else _is_shape(v) for n, v in fields}
+            shaped = [n for n, v in fields if (n in op.inputs if op else _is_shape(v))]
             if op is None or not op.aliases(case):
-                specs = tuple(parsed(v) for n, v in fields if is_input[n])
-                yield specs, {n: v for n, v in fields if not is_input[n]}
+                specs = tuple(parsed(case.fields[n]) for n in shaped)
+                yield specs, {n: v for n, v in fields if n not in shaped}
         if not listed:
             raise ValueError("nothing to run on: give inputs, shapes or cases")
 
@@ -391,6 +390,5 @@ def _raising(training: Any) -> Callable[..., Any]:
 
 
 def _is_shape(value: Any) -> bool:
-    if isinstance(value, str):
-        return True
-    return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
+    is_lengths = isinstance(value, tuple) and all(isinstance(n, int) for n in value)
+    return is_lengths or isinstance(value, str)

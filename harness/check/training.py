@@ -55,6 +55,9 @@ CHOICES = (
 #: What lies where gradients go, and whether they can be differentiated themselves.
 GRADS = "none", "zeros", "added up", "differentiable"
 
+#: Of a step: its numbers are what training has made of the caller's.
+TRAINING = Regime("training")
+
 #: What a step was, and what hands a request to `loop.Training`.
 Record = Mapping[str, list[Any]]
 Ask = Callable[..., Record]
@@ -144,7 +147,8 @@ class Stage:
                 if self.rng.random() * self.ran < 1:
                     kept["random"] = step
         except Raised as error:
-            if error.ended or self._admits(ask("started")):
+            given = [] if error.ended else ask("started")["tensors"]
+            if not given or self._expected(given, ()) is not None:  # it takes these
                 own = self.is_first or error.ended
                 raised = Judgement("all", "error", message=f"raised {error}")
                 at = replace(self.trial, name=self._name(self.ran + 1), as_given=own)
@@ -168,8 +172,8 @@ class Stage:
         expected = self._expected(record["tensors"], record["cotangents"])
         if expected is None:
             return None
-        found = self.ran + 1, seed, record, expected.cotangents
-        return Step(*found, expected.distance(record))
+        found = self.ran + 1, seed, record, expected["cotangents"]
+        return Step(*found, _off(record, expected))
 
     def _is_whole(self, record: Record) -> bool:
         """Whether a step says what steps say, and began with what it was given."""
@@ -195,18 +199,13 @@ class Stage:
             given = [t[rows] if by else t for t, by in pairs] + asked["state"]
             self.shapes, expected = [t.shape for t in given], self._expected(given, ())
             if expected is not None:
-                ask("stage", {**asked, "count": len(expected.outputs)})
+                ask("stage", {**asked, "count": len(expected["outputs"])})
                 return True
         return False
 
     def _rows(self) -> list[int]:
         """Of the data, for a batch."""
         return list(map(int, self.rng.permutation(2 * self.batch)[: self.batch]))
-
-    def _admits(self, record: Record) -> bool:
-        """Whether the reference takes what a step began with, if it began."""
-        given = record["tensors"]
-        return not given or self._expected(given, ()) is not None
 
     def _request(self, varied: bool, by_rows: bool) -> dict[str, Any]:
         """What `loop.Training.stage` is asked."""
@@ -290,7 +289,7 @@ class Stage:
 
     def _expected(
         self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Expected | None:
+    ) -> Record | None:
         """What the reference gives; None where it raises, or has no numbers."""
         wanted = [*self.follows, *self.plain.wanted[len(self.follows) :]]
         function = getattr(self.subject, "function", self.plain.call.function)
@@ -307,8 +306,12 @@ class Stage:
         found = [t for t in (*graph.first_outputs, *gradients) if t is not None]
         if not all(bool(torch.isfinite(t).all()) for t in found):
             return None
-        after = copies(graph.given)
-        return Expected(graph.first_outputs, gradients, dys, after)
+        return {
+            "outputs": graph.first_outputs,
+            "gradients": gradients,
+            "cotangents": dys,
+            "after": copies(graph.given),
+        }
 
     def _judged(self, step: Step) -> list[Row]:
         """The judge's words on a step."""
@@ -354,25 +357,16 @@ class Step(NamedTuple):
     off: float
 
 
-class Expected(NamedTuple):
-    """What the reference gives for a step."""
-
-    outputs: list[Tensor]
-    gradients: list[Tensor | None]
-    cotangents: list[Tensor | None]
-    after: list[Tensor | None]
-
-    def distance(self, record: Record) -> float:
-        """How far a step is from it: the tensor of which that is most."""
-        found = [g for g in self.gradients if g is not None]
-        norms = [float(parts(g).double().norm()) for g in found]
-        little = LITTLE * max(norms, default=0.0)
-        pairs = [
-            *zip_longest(self.outputs, record["outputs"]),
-            *zip(self.gradients, record["gradients"], strict=True),
-            *zip(self.after, record["after"], strict=True),
-        ]
-        return max(_distance(got, right, little) for right, got in pairs)
+def _off(record: Record, expected: Record) -> float:
+    """How far a step is off: the tensor of which that is most."""
+    found = (g for g in expected["gradients"] if g is not None)
+    norms = (float(parts(g).double().norm()) for g in found)
+    little = LITTLE * max(norms, default=0.0)
+    return max(
+        _distance(got, right, little)
+        for kind in ("outputs", "gradients", "after")
+        for right, got in zip_longest(expected[kind], record[kind])
+    )
 
 
 def _fitting(dy: Tensor | None, y: Tensor) -> Tensor | None:
@@ -395,7 +389,3 @@ def _distance(got: Tensor | None, right: Tensor | None, little: float) -> float:
     if off == 0:
         return 0.0
     return off / size if size and off == off else torch.inf
-
-
-#: Of a step: its numbers are what training has made of the caller's.
-TRAINING = Regime("training")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradwatch.harness.check.origin import origin
+from gradwatch.harness.check.script import origin
 from gradwatch.harness.check.session import Session
 from gradwatch.harness.check.targets import kernelbench, target
 

@@ -11,15 +11,16 @@ from typing import Any
 import torch
 
 from gradwatch.harness.check.frameworks import ARGUMENTS, Bound
+from gradwatch.harness.check.frameworks.loop import matched
 from gradwatch.harness.check.frameworks.runs import observe
-from gradwatch.harness.tracing.calls import Call, state_of
+from gradwatch.harness.tracing.calls import Call
 
 
 def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
     """The candidate as a function of the reference's tensors.
 
-    A module gets the reference's parameters and buffers, by name, or in order where the
-    names differ. A plain function gets them after the inputs.
+    A module gets the reference's parameters and buffers, as `loop.matched` has them. A
+    plain function gets them after the inputs.
 
     Raises:
         ValueError: They do not fit.
@@ -29,24 +30,9 @@ def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
         require_fit(candidate, (*call.args, *call.state), call.kwargs)
         return call
     require_fit(candidate, call.args, call.kwargs)
-    own = state_of(candidate)
-    names = reference.call.state
-    count = len(reference.tensors) - len(names)
-    shapes = dict(
-        zip(names, (tuple(t.shape) for t in reference.tensors[count:]), strict=True)
-    )
-    mine = {name.removeprefix("_orig_mod."): name for name in own}
-    if set(mine) == set(names):
-        state = tuple(mine[name] for name in names)
-    elif [tuple(t.shape) for t in own.values()] == list(shapes.values()):
-        state = tuple(own)
-    else:
-        raise ValueError(
-            "the candidate's parameters are not the reference's: "
-            f"{_listed({n: tuple(t.shape) for n, t in own.items()})}; expected "
-            f"{_listed(shapes)}"
-        )
-    return replace(call, state=state)
+    count = len(reference.tensors) - len(call.state)
+    state = matched(candidate, call.state, reference.tensors[count:])
+    return replace(call, state=tuple(state))
 
 
 def require_fit(
@@ -82,9 +68,3 @@ def observed(
     """What `runs.observe` says of a candidate; `given` is a reference's `Call`."""
     bound: Any = SimpleNamespace(call=Call(candidate, *given), tensors=tensors)
     return vars(observe(bind(candidate, bound), tensors, *how))
-
-
-def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    return (
-        ", ".join(f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items()) or "none"
-    )

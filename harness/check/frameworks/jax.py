@@ -308,7 +308,7 @@ def settings(
 
 # Scripts ------------------------------------------------------------------------------
 
-#: What the script of a failure imports, what it holds of ours, and what it sets.
+#: What the script of a failure imports, and what it holds of ours.
 IMPORTS = """\
 from contextlib import nullcontext
 
@@ -319,4 +319,3 @@ HELD = (
     *(observation, is_inexact, numbers, array_of, _with, _like),
     *(started, observe, jvp, hvp, differentiated),
 )
-SETTINGS = 'jax.config.update("jax_enable_x64", {wide})\n'

@@ -78,7 +78,7 @@ class Training:
 
     def __init__(self, model: Any) -> None:
         self.model, self.before, self.steps = model, Tensors(), 0
-        self.known: dict[str, Any] = {"__name__": __name__}
+        self.known = dict(globals())
 
     def stage(self, asked: Mapping[str, Any]) -> dict[str, Tensors]:
         """Begin a stage: its data, where the parameters start, and how they go on."""
@@ -98,7 +98,8 @@ class Training:
         starts = [cast(t.to(device), asked["dtype"]) for t in asked["state"]]
         if isinstance(self.model, torch.nn.Module):
             self.model.to(device).train(asked["train"])
-            self.state = self._own()
+            own, names = _own(self.model), asked["names"]
+            self.state = [own[name] for name in matched(self.model, names, starts)]
             for own, start in zip(self.state, starts, strict=True):
                 own.grad = None
                 if own.dtype != start.dtype:
@@ -111,21 +112,6 @@ class Training:
         learned = [t for t in (*self.state, *self.tables) if t.requires_grad]
         self.optimizer = OPTIMIZERS[asked["optimizer"]](learned, lr=asked["lr"])
         return {}
-
-    def _own(self) -> list[Tensor]:
-        """A module's parameters and buffers, in the reference's order.
-
-        Raises:
-            ValueError: They are others.
-        """
-        model, names, start = self.model, self.asked["names"], self.asked["state"]
-        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        mine = {name.removeprefix("_orig_mod."): t for name, t in own.items()}
-        if set(mine) == set(names):
-            return [mine[name] for name in names]
-        if [t.shape for t in own.values()] != [t.shape for t in start]:
-            raise ValueError("the candidate's parameters are not the reference's")
-        return list(own.values())
 
     def step(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
         """One step of the optimiser; what it started from, and what came out."""
@@ -239,6 +225,39 @@ class Training:
         return [next(flowing) if follows else None for follows in floats]
 
 
+def _own(module: torch.nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def matched(
+    module: torch.nn.Module, names: Sequence[str], tensors: Sequence[Tensor]
+) -> list[str]:
+    """Names of a module's own tensors, in the order of the reference's.
+
+    They are matched by name, or in order where the names differ.
+
+    Raises:
+        ValueError: They are others.
+    """
+    own = _own(module)
+    mine = {name.removeprefix("_orig_mod."): name for name in own}
+    if set(mine) == set(names):
+        return [mine[name] for name in names]
+    has = {n: tuple(t.shape) for n, t in own.items()}
+    expected = {n: tuple(t.shape) for n, t in zip(names, tensors, strict=True)}
+    if list(has.values()) == list(expected.values()):
+        return list(own)
+    raise ValueError(
+        f"the candidate's parameters are not the reference's: {_listed(has)}; expected "
+        f"{_listed(expected)}"
+    )
+
+
+def _listed(shapes: Mapping[str, Sequence[int]]) -> str:
+    named = (f"{n} {'x'.join(map(str, s))}" for n, s in shapes.items())
+    return ", ".join(named) or "none"
+
+
 def parts(tensor: Tensor) -> Tensor:
     """Real numbers: of complex ones both parts."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
@@ -257,8 +276,7 @@ def described(tensor: Tensor) -> tuple[str, list[int], bytes]:
     held = tensor.detach().cpu().resolve_conj().resolve_neg()
     flat = torch.empty(held.numel(), dtype=held.dtype)  # one element has any stride
     flat.copy_(held.reshape(-1))
-    content = flat.view(torch.uint8).numpy().tobytes()
-    return str(held.dtype), list(held.shape), content
+    return str(held.dtype), list(held.shape), flat.view(torch.uint8).numpy().tobytes()
 
 
 def main() -> None:

@@ -41,7 +41,6 @@ observe, same, array_of = runs.observe, runs.same, runs.array_of
 #: What the script of a failure imports, and what it holds of ours.
 IMPORTS = "from torch.utils._pytree import tree_leaves"
 HELD = (observation, runs, state_of, held)
-SETTINGS = ""
 
 
 def is_tensor(value: Any) -> bool:

@@ -14,7 +14,6 @@ import torch
 
 from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
-    Bound,
     Elsewhere,
     Raised,
     binding,
@@ -94,8 +93,8 @@ class Apart(Elsewhere):
         self._has_trained = True
         return self._as(dict[str, list[Tensor | None]], PATIENCE, *request)
 
-    def observe(self, bound: Bound, *how: Any) -> Observation[Tensor]:
-        """See `runs.observe`; `how` are its arguments after the tensors.
+    def observe(self, call: Any, *how: Any) -> Observation[Tensor]:
+        """See `runs.observe`; the call is that of the reference.
 
         Raises:
             Raised: By the candidate.
@@ -103,10 +102,9 @@ class Apart(Elsewhere):
         if self._has_trained:  # another one, that no training has changed
             self._asked(self._seconds, *self._named)
             self._has_trained = False
-        call = bound.call
         given = call.args, call.kwargs, call.state, call.draws
-        asked = OBSERVED, given, bound.tensors, bound.wanted, *how
-        return self._as(Observation[Tensor], self._seconds, "observe", *asked)
+        asked = "observe", OBSERVED, given, *how
+        return self._as(Observation[Tensor], self._seconds, *asked)
 
     def close(self) -> None:
         """End it, and remove what it has written."""

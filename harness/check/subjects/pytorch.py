@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.check.frameworks import Bound
+from gradwatch.harness.check.examine import Bench
+from gradwatch.harness.check.frameworks import Bound, runs
 from gradwatch.harness.check.frameworks.binding import require_fit
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import Function as Derived
@@ -26,6 +27,11 @@ from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 
 State = dict[str, Tensor]
+
+#: A step in float64, whose own error is about its square root: 1e-12, or 1e-8 by it.
+STEP = 1e-6
+#: Shares of a slope within which a difference quotient shows it.
+NEAR = 1e-3
 
 
 class TorchSubject:
@@ -155,6 +161,59 @@ class TorchSubject:
 
         outputs = functools.partial(_outputs, traced) if second else None
         return Question(build, trial.dtype, compute, outputs, unreached)
+
+    def steps_have_its_slope(self, trial: Trial) -> bool:
+        """Whether the steps of the forward have the slope of its values, in float64.
+
+        They have another one where it rounds, or looks for a root by bisection. A
+        detach is meant, but where an `autograd.Function` runs, or a hook gives it.
+        """
+
+        def widened(value: Any) -> Any:
+            if not floating(value):
+                return value
+            return value.detach().to(torch.promote_types(value.dtype, torch.float64))
+
+        args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
+        wide = replace(trial, args=args, kwargs=kwargs, dtype="float64")
+        bench = Bench(self, None, wide)
+        bound, call = bench.bound, bench.call
+        cotangents = bench.cotangents()
+        pairs = enumerate(zip(bound.tensors, bound.wanted, strict=True))
+        moved = [wide.tangent(t, i) if wanted else None for i, (t, wanted) in pairs]
+
+        def value(step: float) -> float:
+            pairs = zip(bound.tensors, moved, strict=True)
+            outputs = call(*(t if v is None else t + step * v for t, v in pairs))
+            products = zip(outputs, cotangents, strict=False)
+            return sum(
+                float((runs.numbers(y) * runs.numbers(dy)).sum())
+                for y, dy in products
+                if dy is not None
+            )
+
+        def slope(gradients: Iterable[Any]) -> float:
+            pairs = zip(gradients, moved, strict=True)
+            both = ((g, v) for g, v in pairs if g is not None and v is not None)
+            return sum(float(np.sum(g * runs.array_of(v))) for g, v in both)
+
+        with torch.no_grad():
+            seen = (value(STEP) - value(-STEP)) / (2 * STEP)
+
+        def shows(other: float) -> bool:
+            return abs(seen - other) <= NEAR * (abs(seen) + abs(other))
+
+        nodes = bench.truth(cotangents).right.graphs["first"]
+        right = (nodes.get(f"d{name}") for name in bound.names)
+        if shows(slope(None if node is None else node.value for node in right)):
+            return True
+        own = torch.autograd.function.BackwardCFunction
+        if any(
+            isinstance(node, own) for node in runs.nodes_behind(bench.expected.outputs)
+        ):
+            return False
+        found = runs.Graph(call, bound.tensors, bound.wanted).backward(cotangents)
+        return not shows(slope(None if g is None else runs.array_of(g) for g in found))
 
 
 def seed_of_draws(seed: Sequence[int]) -> int:
