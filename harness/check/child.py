@@ -39,12 +39,22 @@ def check(content: bytes, link: Link) -> None:
 
 
 def answered(asked: Mapping[str, Any], announce: Announce = None) -> dict[str, Any]:
-    """The report of a request, or the line that says why it cannot be judged.
+    """The report of a request, as the command shows it and as a document.
 
-    `announce` gets each trial before it is run.
+    Or the line that says why it cannot be judged. `announce` gets each trial before it
+    is run.
     """
+    judged = _kernelbench if asked["kernelbench"] else _named
     try:
-        return checked(asked, announce)
+        with contextlib.ExitStack() as stack:
+            report = judged({**asked, "announce": announce}, stack)
+            return {
+                "text": report.text(asked.get("width", 0)),
+                "document": report.document(),
+                "kept": report.kept(),
+                "passes": report.passes,
+                "script": report.repro() if asked["repro"] else "",
+            }
     except Exception as error:  # noqa: BLE001  # a call that cannot be judged, in a line
         lines = str(error).strip().splitlines() or [""]
         return {REFUSED: f"{_kind(error)}{lines[0]}"}
@@ -59,31 +69,7 @@ def _kind(error: Exception) -> str:
     return "" if isinstance(error, ours) else f"{type(error).__name__}: "
 
 
-def checked(asked: Mapping[str, Any], announce: Announce = None) -> dict[str, Any]:
-    """The report of a request, as the command shows it and as a document."""
-    judged = _kernelbench if asked["kernelbench"] else _named
-    with contextlib.ExitStack() as stack:
-        report = judged(asked, announce, stack)
-        return {
-            "text": report.text(asked.get("width", 0)),
-            "document": report.document(),
-            "kept": report.kept(),
-            "passes": report.passes,
-            "script": report.repro() if asked["repro"] else "",
-        }
-
-
-def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    from gradwatch.harness.check.choice import Choice
-
-    names = ("device", "compute", "seed", "order", "name")
-    given = {name: asked[name] for name in names if name in asked}
-    return {**given, "choice": Choice(**asked.get("choice", {}))}
-
-
-def _named(
-    asked: Mapping[str, Any], announce: Announce, stack: contextlib.ExitStack
-) -> Report:
+def _named(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Report:
     from gradwatch.harness.check.frameworks import are_of_jax
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import target
@@ -96,8 +82,7 @@ def _named(
         apart = str(path.parent), f"{path}{colon}{rest}"
     load = (lambda: target(name)) if name else lambda: None
     candidate, options = _loaded(asked, apart, load, stack)
-    of_jax = are_of_jax(reference, candidate, None)
-    options |= {"of_jax": of_jax, "announce": announce}
+    options["of_jax"] = are_of_jax(reference, candidate, None)
     return Session(reference, candidate, **options).run(
         shapes=asked["shapes"] or None,
         kwargs=asked["kwargs"],
@@ -116,6 +101,8 @@ def _loaded(
     A seed that is not given is drawn when the candidate has been loaded, which cannot
     know it.
     """
+    from gradwatch.harness.check.choice import Choice
+
     if asked.get("untrusted"):
         from gradwatch.harness.check.subjects.apart import Apart
 
@@ -125,15 +112,15 @@ def _loaded(
         candidate = load()
     seed = asked.get("seed")
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    options = _options({**asked, "seed": drawn})
+    names = ("device", "compute", "order", "name", "announce")
+    options = {name: asked[name] for name in names if name in asked}
+    options |= {"seed": drawn, "choice": Choice(**asked.get("choice", {}))}
     if seed is None or asked.get("untrusted"):
         options["notes"] = [f"the numbers are those of --seed {drawn}"]
     return candidate, options
 
 
-def _kernelbench(
-    asked: Mapping[str, Any], announce: Announce, stack: contextlib.ExitStack
-) -> Report:
+def _kernelbench(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Report:
     """The problem's own inputs at two seeds: kernels are known that pass but one."""
     from gradwatch.harness.check.session import Session
     from gradwatch.harness.check.targets import kernelbench
@@ -141,9 +128,8 @@ def _kernelbench(
     problem, solution = map(Path, asked["kernelbench"])
     reference, load, inputs, source = kernelbench(problem, solution)
     candidate, options = _loaded(asked, load.args, load, stack)
-    options |= {"announce": announce, "source": source}
     seeds = (options["seed"], options["seed"] + 1)
-    return Session(reference, candidate, **options).run(
+    return Session(reference, candidate, source=source, **options).run(
         inputs={f"seed {seed}": inputs(seed) for seed in seeds},
         dtypes=asked["dtypes"] or None,
     )

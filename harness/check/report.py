@@ -15,6 +15,8 @@ COLUMNS = (
 )
 FOLD = COLUMNS.index("radius")  # what stands below the rest in a narrow terminal
 
+#: What a document has of a row, beside its judgement.
+RECORDED = ("trial", "how", "dtype", "own", "edge")
 #: Of a gradient that is zero but for rounding: stored it is `vacuous`.
 ZERO = "zero within rounding"
 
@@ -196,15 +198,8 @@ class Report:
             "notes": list(self.notes),
             "seconds": round(self.seconds, 3),
             "records": [
-                {
-                    "trial": r.trial,
-                    "how": r.how,
-                    "dtype": r.dtype,
-                    "own": r.own,
-                    "edge": r.edge,
-                    **asdict(r.judgement),
-                }
-                for r in self.rows
+                {n: getattr(row, n) for n in RECORDED} | asdict(row.judgement)
+                for row in self.rows
             ],
         }
 
@@ -226,8 +221,11 @@ class Report:
         trials = len({r.place for r in self.rows})
         ended = "passes" if self.passes else "FAILS"
         if self.failures:
-            wrong, all_of_them = _tensors(self.failures), _tensors(self._domain)
-            ended += f", {len(wrong)} of {len(all_of_them)} tensors wrong"
+            wrong, every = (
+                len({(r.judgement.tensor, r.dtype) for r in rows if not r.refused})
+                for rows in (self.failures, self._domain)
+            )
+            ended += f", {wrong} of {every} tensors wrong"
         elif not self.judged:
             ended += ", nothing could be judged"
         elif self.silent:
@@ -326,10 +324,6 @@ def joined(pairs: Iterable[tuple[Key, str]]) -> dict[Key, str]:
     return {key: ", ".join(values) for key, values in found.items()}
 
 
-def _tensors(rows: Sequence[Row]) -> set[tuple[str, str]]:
-    return {(r.judgement.tensor, r.dtype) for r in rows if not r.refused}
-
-
 def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
     """A line for each tensor; a second sweep that alone is wrong has one of its own."""
     plain = {
@@ -363,29 +357,13 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     at = f"[{', '.join(map(str, j.worst_index))}] in " if j.worst_index else ""
     over = "over " if j.radius_kind == "least" else ""  # more is allowed
     compared = j.ratio == j.ratio and (j.got == j.got or j.expected == j.expected)
-    return (
-        SIGNS[j.verdict][0],
-        j.tensor,
-        row.dtype,
-        row.shown,
-        _number(j.got, compared),
-        _number(j.expected, compared),
-        f"{abs(j.got - j.expected):.2g}" if compared else "",
-        f"{over}{j.limit * j.radius:.2g}" if compared else "",
-        j.radius_kind if compared else "",
-        _compute(rows),
-        at + where,
-    )
-
-
-def _number(value: float, compared: bool) -> str:
-    return f"{value:.6g}" if compared else ""
-
-
-def _compute(rows: Sequence[Row]) -> str:
-    """The widest precision of intermediate values that every trial allows."""
+    error, most = f"{abs(j.got - j.expected):.2g}", f"{over}{j.limit * j.radius:.2g}"
+    numbers = f"{j.got:.6g}", f"{j.expected:.6g}", error, most, j.radius_kind
     names = {r.judgement.compute for r in rows if not r.silent}
-    return next((name for name in _NARROWEST_FIRST if name in names), "")
+    compute = next((name for name in _NARROWEST_FIRST if name in names), "")
+    said = SIGNS[j.verdict][0], j.tensor, row.dtype, row.shown
+    return (*said, *(numbers if compared else [""] * 5), compute, at + where)
 
 
+#: The widest precision that every trial allows is the narrowest that one has.
 _NARROWEST_FIRST = "bfloat16", "float16", "mixed", "tf32", "float32", "float64"

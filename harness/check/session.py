@@ -35,10 +35,10 @@ from gradwatch.harness.check.shapes import (
     COMPLEX,
     Shapes,
     Specs,
-    as_complex,
     each,
     named,
     parsed,
+    with_complex,
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
 from gradwatch.harness.console.streams import ticking
@@ -135,7 +135,7 @@ class Session:
                 plain = known("dtype", COMPLEX.get(dtype, dtype), PRECISIONS)
                 specs = list(self._specs(shapes, cases)) if inputs is None else []
                 if dtype in COMPLEX:
-                    specs = [(tuple(map(as_complex, s)), extra) for s, extra in specs]
+                    specs = [(with_complex(s), extra) for s, extra in specs]
                 with self.used.precision(plain):
                     trials += self._trials(plain, main, inputs, specs, kwargs or {})
             trials = self.choice.of(trials)

@@ -48,9 +48,10 @@ class Spec:
 Specs = tuple[Spec, ...]
 
 
-def as_complex(spec: Spec) -> Spec:
-    """With complex numbers in place of floats."""
-    return replace(spec, kind="complex") if spec.kind == "float" else spec
+def with_complex(specs: Specs) -> Specs:
+    """Complex numbers in place of floats."""
+    floats = {"float": "complex"}
+    return tuple(replace(s, kind=floats.get(s.kind, s.kind)) for s in specs)
 
 
 #: As a caller writes them: one for each input, and a single one as it is.
@@ -103,20 +104,14 @@ def lengths(specs: Specs, pinned: Sequence[int] = ()) -> tuple[int, ...]:
 
 def resized(specs: Specs, change: Mapping[int, int]) -> Specs:
     """The same inputs with some lengths changed; labels stay below what they index."""
-    return tuple(
-        replace(
-            spec,
-            shape=tuple(change.get(n, n) for n in spec.shape),
-            below=_below(spec.below, change),
-        )
-        for spec in specs
-    )
-
-
-def _below(below: int, change: Mapping[int, int]) -> int:
-    """The length that labels index is the one they stay below, or a longer one."""
-    longer = [new for n, new in change.items() if n > below]
-    return change.get(below, min([below, *longer]))
+    made = []
+    for spec in specs:
+        # The length that labels index is the one they stay below, or a longer one.
+        longer = [new for n, new in change.items() if n > spec.below]
+        below = change.get(spec.below, min([spec.below, *longer]))
+        shape = tuple(change.get(n, n) for n in spec.shape)
+        made.append(replace(spec, shape=shape, below=below))
+    return tuple(made)
 
 
 def smaller(specs: Specs, pinned: Sequence[int] = ()) -> Specs:

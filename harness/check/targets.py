@@ -16,6 +16,12 @@ from gradwatch.impls.catalogue import UnknownName, known, op_names
 
 #: None where JAX alone is installed.
 torch: Any = importlib.util.find_spec("torch") and importlib.import_module("torch")
+#: Lines that construct a solution in a script.
+SOURCE = """\
+import runpy
+
+init = runpy.run_path({problem!r})["get_init_inputs"]()
+candidate = runpy.run_path({solution!r})["ModelNew"](*init)"""
 
 
 def target(text: str) -> Any:
@@ -120,19 +126,11 @@ def kernelbench(
         raise UnknownName(f"Model of {problem} is no torch.nn.Module")
     name = f"{solution.resolve()}:ModelNew"
     candidate = partial(loop.loaded, str(solution.resolve().parent), name, init)
-    return reference, candidate, inputs, _source(problem, solution)
+    files = {"problem": str(problem.resolve()), "solution": str(solution.resolve())}
+    return reference, candidate, inputs, SOURCE.format(**files)
 
 
 def _member(module: ModuleType, name: str, path: Path) -> Any:
     if not hasattr(module, name):
         raise UnknownName(f"{path} defines no {name}")
     return getattr(module, name)
-
-
-def _source(problem: Path, solution: Path) -> str:
-    """Lines that construct the solution in a script."""
-    return f"""\
-import runpy
-
-init = runpy.run_path({str(problem.resolve())!r})["get_init_inputs"]()
-candidate = runpy.run_path({str(solution.resolve())!r})["ModelNew"](*init)"""

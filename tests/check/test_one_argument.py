@@ -6,7 +6,7 @@ import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from gradwatch import check, gradcheck, gradgradcheck
-from gradwatch.harness.check.child import checked
+from gradwatch.harness.check.child import answered
 
 
 def function(factor, power=2):
@@ -167,7 +167,7 @@ def test_the_command_takes_one_argument(tmp_path, monkeypatch):
         "kernelbench": [], "kwargs": {}, "dtypes": [], "repro": False,
         "choice": {"quick": True},
     }  # fmt: skip
-    found = checked(asked)
+    found = answered(asked)
     assert not found["passes"]
     assert "Twice.apply against its own forward: FAILS" in found["kept"]["told"]
 

@@ -15,7 +15,7 @@ from lxml import html
 from gradwatch import Op, judge
 from gradwatch.harness.check import Report, Row, check
 from gradwatch.harness.check import script as scripting
-from gradwatch.harness.check.child import checked
+from gradwatch.harness.check.child import answered
 from gradwatch.harness.check.shapes import Spec, parsed, smaller, tails
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.project.documents import dumps
@@ -310,4 +310,4 @@ def test_a_request_without_candidate_is_pytorch_s_own_gradient():
         "kernelbench": [], "kwargs": {}, "dtypes": [], "device": "cpu",
         "compute": None, "seed": 0, "repro": False,
     }  # fmt: skip
-    assert checked(asked)["passes"]
+    assert answered(asked)["passes"]

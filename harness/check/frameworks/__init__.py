@@ -1,6 +1,6 @@
 """What a check asks of a framework: a module for each, with the same functions.
 
-is_tensor, tensors, mapped  what is a tensor, in the framework's containers
+tensors, mapped, paths      what is a tensor in the framework's containers
 made, filled, moved, relaid a tensor of NumPy's numbers, in another type, laid out
 array_of, dtype_of, same    its numbers in NumPy, its type, whether two are equal
 Call, bind                  a function of tensors alone; the candidate as one

@@ -23,31 +23,28 @@ from gradwatch.harness.check.frameworks.runs import (
 )
 
 WHY = (
-    "{what}: computed in the forward, where autograd records nothing. Save the inputs "
-    "and outputs themselves, and compute the rest again in the backward"
+    "the double backward treats {what} as a constant: computed in the forward, where"
+    " autograd records nothing. Save the inputs and outputs themselves, and compute the"
+    " rest again in the backward"
 )
 CUT = (
     "the backward computes without autograd's graph, with {cuts}: all that follows "
     "from it is a constant to the double backward"
 )
 
+#: The node of a `torch.autograd.Function` of the caller's.
+OWN = torch.autograd.function.BackwardCFunction
+
 
 def cause_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> str:
     """Why a second derivative is another one than the gradient's; "" if unknown."""
-    if constants := _constants(call, bound):
-        what = "the double backward treats " + ", ".join(constants)
-        return WHY.format(what=f"{what} as a constant")
+    graph = Graph(call, bound.tensors, bound.wanted)
+    inputs = [leaf for leaf in graph.leaves if not leaf.requires_grad]
+    nodes = [n for n in nodes_behind(graph.outputs) if isinstance(n, OWN)]
+    if constants := [what for node in nodes for what in _kept(node, inputs)]:
+        return WHY.format(what=", ".join(constants))
     cuts = cuts_of(call, bound, cotangents)
     return CUT.format(cuts=", ".join(cuts[:3])) if cuts else ""
-
-
-def _constants(call: Any, bound: Bound) -> list[str]:
-    """What a candidate keeps for its backward and autograd does not follow."""
-    graph = Graph(call, bound.tensors, bound.wanted)
-    kept = [leaf for leaf in graph.leaves if not leaf.requires_grad]
-    own = torch.autograd.function.BackwardCFunction
-    functions = [n for n in nodes_behind(graph.outputs) if isinstance(n, own)]
-    return [what for node in functions for what in _kept(node, kept)]
 
 
 def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
@@ -64,8 +61,6 @@ def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
     kept = {**vars(ctx), **saved}
     yield from (f"ctx.{name}" for name, value in kept.items() if outside(value))
 
-
-# Where a backward leaves autograd's graph: the call and its line.
 
 #: What makes a constant of a tensor, by how a person writes it.
 CUTS: Mapping[Any, str] = {
@@ -94,7 +89,6 @@ class _Watch(TorchFunctionMode):
         self.__enter__()  # type: ignore[no-untyped-call]  # PyTorch has no types here
 
     def end(self, *_: Any) -> None:
-        """After it."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # likewise
 
     def __torch_function__(
@@ -120,7 +114,7 @@ def cuts_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> lis
     outputs, dys = graph.differentiable(along)
     watch = _Watch()
     for node in nodes_behind(outputs):
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
+        if isinstance(node, OWN):
             node.register_prehook(watch.begin)
             node.register_hook(watch.end)
     graph.swept(outputs, dys, again=True)

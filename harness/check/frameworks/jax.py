@@ -32,28 +32,24 @@ RAISED = (Exception,)  # TypeError for shapes, and whatever it likes
 _OWN = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
 _OWN |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
 ARRAYS = Names(jnp, **_OWN)
-path_name = keystr
+#: Each leaf behind the way to it, and such a way in words.
+paths, path_name = jax.tree.leaves_with_path, keystr
 copies = list
 
 
-def is_tensor(value: Any) -> bool:
+def _is_array(value: Any) -> bool:
     """Whether a value is an array."""
     return isinstance(value, (np.ndarray, np.generic, jax.Array))
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """Containers with other arrays in them."""
-    return jax.tree.map(lambda v: function(v) if is_tensor(v) else v, tree)
-
-
-def paths(tree: Any) -> Any:
-    """Each leaf behind the way to it."""
-    return jax.tree.leaves_with_path(tree)
+    return jax.tree.map(lambda v: function(v) if _is_array(v) else v, tree)
 
 
 def tensors(tree: Any) -> list[Any]:
     """The arrays among containers."""
-    return [leaf for leaf in jax.tree.leaves(tree) if is_tensor(leaf)]
+    return [leaf for leaf in jax.tree.leaves(tree) if _is_array(leaf)]
 
 
 def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Array:

@@ -100,12 +100,12 @@ class Training:
             self.model.to(device).train(asked["train"])
             own, names = _own(self.model), asked["names"]
             self.state = [own[name] for name in matched(self.model, names, starts)]
-            for own, start in zip(self.state, starts, strict=True):
-                own.grad = None
-                if own.dtype != start.dtype:
-                    own.data = own.data.to(start.dtype)
+            for tensor, start in zip(self.state, starts, strict=True):
+                tensor.grad = None
+                if tensor.dtype != start.dtype:
+                    tensor.data = tensor.data.to(start.dtype)
                 with torch.no_grad():
-                    own.copy_(start)
+                    tensor.copy_(start)
         else:
             pairs = zip(starts, asked["learned"], strict=True)
             self.state = [start.requires_grad_(learned) for start, learned in pairs]

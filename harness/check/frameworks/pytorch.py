@@ -43,11 +43,6 @@ IMPORTS = "from torch.utils._pytree import tree_leaves"
 HELD = (observation, runs, state_of, held)
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor."""
-    return isinstance(value, Tensor)
-
-
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """Containers with other tensors in them."""
     return tree_map_only(Tensor, function, tree)
@@ -209,24 +204,15 @@ def settings(device: str, compute: str | None) -> Iterator[None]:
     kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
     drawing = torch.random.fork_rng([] if device == "cpu" else [device])
     products = _products_on_a_gpu(device, compute)
-    with plain_autograd(), _one_thread(), products, kept, drawing:
-        yield
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small tensors lose by threads, which wait for each other in a loop.
-
-    On a busy machine a softmax of 200 took 15 ms, and three layers of 300 took twenty
-    times the processor time by NumPy's OpenBLAS.
-    """
-    before = torch.get_num_threads()
+    # Small tensors lose by threads, which wait for each other in a loop: on a busy
+    # machine three layers of 300 took twenty times the processor time.
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1, "blas"):
+        with plain_autograd(), threadpool_limits(1, "blas"), products, kept, drawing:
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

@@ -208,12 +208,6 @@ def observe(
         thorough: Also sweep one graph twice, the second time with another cotangent.
             Otherwise the second graph is alive in the first run, and there is no other.
     """
-
-    def swept(places: Sequence[int] = ()) -> list[Tensor | None]:
-        part = [w and i not in places for i, w in enumerate(wanted)]
-        graph = Graph(function, tensors, part)
-        return copies(graph.backward(replicas(cotangents)))
-
     first = Graph(function, tensors, wanted)
     if not thorough:
         return _beside(first, _another(first), cotangents)
@@ -235,8 +229,10 @@ def observe(
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
         seen.raised.append(("another graph alive", (), in_short(error)))
     for places in frozen:
+        part = [w and i not in places for i, w in enumerate(wanted)]
         try:
-            gradients = swept(places)
+            graph = Graph(function, tensors, part)
+            gradients = copies(graph.backward(replicas(cotangents)))
             if any(g is not None for g in gradients):  # else PyTorch itself raises
                 seen.others.append(("frozen", places, gradients))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # likewise

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import framework
 from gradwatch.harness.check.frameworks.jax import Call
-from gradwatch.harness.check.subjects.pages import OpSubject
+from gradwatch.harness.check.subjects import OpSubject
 from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.lax import Traced, is_inexact
 from gradwatch.harness.tracing.names import name_of, parameters_of
@@ -63,7 +63,7 @@ class JaxSubject(OpSubject):
         """Of each tensor, as the signature and the containers say it."""
         used, parameters = trial.framework, parameters_of(self.given, len(trial.args))
         for path, leaf in used.paths((trial.args, dict(trial.kwargs))):
-            if used.is_tensor(leaf):
+            if used.tensors(leaf):
                 named = path[0].idx == 1  # of the keyword arguments
                 first = path[1].key if named else parameters[path[1].idx]
                 yield first + used.path_name(path[2:]).replace(" ", "_")
