@@ -19,7 +19,7 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import WATCH
 from gradwatch.harness.timing.compare import SAMPLED
 from gradwatch.harness.watch.alerts import WRONG, Alert, repro, size
-from gradwatch.harness.watch.survey import Survey, survey
+from gradwatch.harness.watch.search import Survey, survey
 
 _SHOWN = 6  # series of one commit: one change must not fill the screen
 

@@ -1,6 +1,6 @@
 """Dashboard: a static site that says what is right, what is fast, and since when.
 
-- site: `write_site`: the whole site
+- site: `write_site`: the whole site, from templates
 - machine: reads the results folder; the newest verdict and time of everything
 - matrix: one cell for each op and backend
 - series: values over commits, and where they change
@@ -8,7 +8,6 @@
 - charts: charts of pages, drawn by Bokeh in the browser
 - families: backends by framework, and their look in every chart
 - pages: the contents of each page
-- writer: fills in templates and writes files
 
 No page loads anything from the network: the site works when opened from a file.
 """

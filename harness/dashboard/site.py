@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import datetime
+import math
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import bokeh
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from gradwatch.harness.dashboard import charts
-from gradwatch.harness.dashboard.families import styles
+from gradwatch.harness.dashboard.families import dialect_of, families, styles
 from gradwatch.harness.dashboard.machine import (
     MachineResults,
     Results,
     machine_results,
     read_results,
 )
-from gradwatch.harness.dashboard.matrix import Cells, matrix
-from gradwatch.harness.dashboard.pages.changes import commit_rows
-from gradwatch.harness.dashboard.pages.op import drawn, op_page
-from gradwatch.harness.dashboard.pages.overview import faults, overview
-from gradwatch.harness.dashboard.series import History, moves, read_histories
-from gradwatch.harness.dashboard.writer import Writer, anchor
+from gradwatch.harness.dashboard.matrix import Cells, bar_length, matrix, short
+from gradwatch.harness.dashboard.op_source import highlighted
+from gradwatch.harness.dashboard.pages import drawn, faults, op_page, overview
+from gradwatch.harness.dashboard.series import (
+    History,
+    commit_rows,
+    moves,
+    read_histories,
+)
 from gradwatch.harness.judging.defects.known import as_expected
-from gradwatch.harness.project import git
+from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.verdicts import SIGNS
 
 # Marks a folder as a dashboard: only such a folder is ever replaced.
 MARK = ".gradwatch-site"
@@ -164,3 +174,89 @@ def _write_op(writer: Writer, page: dict[str, Any], looks: charts.Looks) -> None
     writer.data(f"op/{anchor(op)}.charts.js", "charts", made)
     context = {"drawn": made, "line_styles": lines, **page}
     writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context)
+
+
+# Templates ----------------------------------------------------------------------
+
+
+@dataclass
+class Writer:
+    """Writes the pages of one machine.
+
+    `folder` is its place in the site, "" or "machine/cpu-2core/"; `shared` holds
+    the variables of all templates.
+    """
+
+    site: Path
+    folder: str
+    shared: Mapping[str, Any]
+
+    def page(self, name: str, template: str, **context: Any) -> None:
+        """Write a page from a template.
+
+        A template also gets `up`, the relative path to the site's root, `home`, the
+        path to the machine's first page, and `here`, the page's own name.
+        """
+        home = "../" * name.count("/")
+        places = {
+            "up": home + "../" * self.folder.count("/"),
+            "home": home,
+            "here": name,
+        }
+        page = _templates().get_template(template)
+        self._write(name, page.render(**self.shared, **context, **places))
+
+    def data(self, name: str, key: str, content: Any) -> None:
+        """Write data as a script: a page that was opened as a file can load no JSON."""
+        text = documents.compact(content)
+        self._write(name, f"gradwatch.data[{key!r}] = {text}\n")
+
+    def _write(self, name: str, text: str) -> None:
+        file = self.site / self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(str(__package__)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"short": short, "clock": charts.clock, "day": _day}
+    environment.filters |= {"percent": _percent, "bar": bar_length, "anchor": anchor}
+    environment.filters |= {"code": _code, "python": highlighted}
+    environment.filters |= {"dialect": dialect_of, "families": families}
+    environment.globals["signs"] = {**SIGNS, "none": ("·", "")}
+    return environment
+
+
+def anchor(name: str) -> str:
+    """A name made fit for an address and for an id."""
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+
+
+def _code(text: str) -> Markup:
+    """Text as HTML, with the parts between backticks as code."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _day(date: str) -> str:
+    """An ISO date as 2026-11-21 08:49 UTC; any other text is shown unchanged."""
+    try:
+        moment = datetime.datetime.fromisoformat(date)
+    except ValueError:
+        return date or "unknown date"
+    if moment.tzinfo is None:
+        return f"{moment:%Y-%m-%d %H:%M}"
+    return f"{moment.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def _percent(share: float) -> str:
+    """A relative change: +12.3 %, and a factor from ten on."""
+    if share >= 9:
+        return "×∞" if math.isinf(share) else f"×{short(1 + share)}"
+    return f"{100 * share:+.1f} %".replace("-", "−")

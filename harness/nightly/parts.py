@@ -34,7 +34,7 @@ from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.watch.alerts import WRONG, Alert, size
-from gradwatch.harness.watch.survey import survey
+from gradwatch.harness.watch.search import survey
 from gradwatch.impls.catalogue import op_names
 
 #: Nights until every op has been tried in second order, a share each by the date. A

@@ -1,4 +1,8 @@
-"""A change of level in a series: in which order of commits, and how it is called."""
+"""A change of level in a series: in which order of commits, by which rules, and names.
+
+The rules are in asv.conf.json, where asv reads them, too: `regressions_thresholds` (by
+default 10 %), and `regressions_first_commits`, which accepts all up to a commit.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
+
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project import git
-from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.project.documents import Unreadable, bytes_of
+from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
     AlertKind,
     AlertRecord,
@@ -105,6 +112,63 @@ def off_branch(series: Iterable[Series], order: Order) -> list[str]:
         f" not watched (a rewritten branch, or another one): {some}"
     )
     return [warning] if others else []
+
+
+# Rules ---------------------------------------------------------------------------
+
+# The reference is the newest release, a git tag such as v1.2: that is what users have,
+# and it is the same in every clone. Before the first release the reference is the
+# beginning of the history.
+
+BUDGET = 0.1  # relative; a requirement of the project
+
+
+class Rules(msgspec.Struct, frozen=True, rename="regressions_{}".format):
+    """The rules of asv.conf.json; the keys are regular expressions for asv's names."""
+
+    thresholds: dict[str, float] = {}
+    first_commits: dict[str, str | None] = {}
+
+    def budget(self, series: Series) -> float:
+        """The share by which a series may get worse; the largest match, as in asv."""
+        name = asv_name(series)
+        budgets = [v for key, v in self.thresholds.items() if re.match(key, name)]
+        return max(budgets, default=BUDGET)
+
+    def tolerance(self, series: Series) -> float:
+        """The size up to which a step does not fail; 0 unless a rule allows more."""
+        budget = self.budget(series)
+        return budget if budget > BUDGET else 0.0
+
+
+def read_rules(file: Path = ROOT / "asv.conf.json") -> Rules:
+    """Read the rules from asv's configuration, which may contain comments.
+
+    Raises:
+        Unreadable: The file is missing or damaged, or a pattern is not a regular
+            expression.
+    """
+    import json5  # as asv does
+
+    try:
+        text = bytes_of(file).decode()
+        read = msgspec.convert(json5.loads(text), Rules)
+        for key in (*read.thresholds, *read.first_commits):
+            re.compile(key)
+    except RecursionError:
+        raise Unreadable("nested too deeply", file.name) from None
+    except re.error as error:
+        why = f"{key!r} is not a regular expression ({error})"
+        raise Unreadable(why, file.name) from None
+    except ValueError as error:  # of json5, of UTF-8 or of msgspec
+        raise Unreadable(" ".join(str(error).split())[:200], file.name) from None
+    return read
+
+
+def asv_name(series: Series) -> str:
+    """The name that asv matches: the benchmark and the repr of its parameters."""
+    values = ", ".join(map(repr, series.parameters.values()))
+    return f"{series.benchmark}({values})" if values else series.benchmark
 
 
 # Names ---------------------------------------------------------------------------

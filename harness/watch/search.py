@@ -10,48 +10,122 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
 
+from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.history.wrong import GRADIENT, step_to_wrong
-from gradwatch.harness.project import git
-from gradwatch.harness.watch.alerts import SMALL, STATES, WRONG, Alert, Order
-from gradwatch.harness.watch.budget import Rules, asv_name, creep
+from gradwatch.harness.project import documents, git
+from gradwatch.harness.project.documents import Document, Unreadable
+from gradwatch.harness.project.machines import machine_name
+from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.records import AlertRecord, WatchSummary
+from gradwatch.harness.timing.compare import SAMPLED
+from gradwatch.harness.watch.alerts import (
+    SMALL,
+    STATES,
+    WRONG,
+    Alert,
+    Order,
+    Rules,
+    asv_name,
+    off_branch,
+    read_rules,
+    record,
+)
+from gradwatch.harness.watch.confirm import Findings, comparing, confirm
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1
 
-#: Confirms or clears alerts by other means than the series; yields all of them.
-Settle = Callable[[Sequence[Alert]], Iterable[Alert]]
+
+@dataclass(frozen=True)
+class Survey:
+    """All alerts, the worst first; `series` is how many series were searched."""
+
+    order: Order
+    series: int
+    alerts: Sequence[Alert]
+    warnings: Sequence[str] = ()
+
+    @property
+    def failing(self) -> list[Alert]:
+        """The alerts that make the exit code 1."""
+        return [alert for alert in self.alerts if alert.fails]
+
+    def document(self) -> Document[AlertRecord, WatchSummary]:
+        """The document that `gradwatch watch --json` writes."""
+        states = [alert.state for alert in self.alerts]
+        summary = WatchSummary(
+            series=self.series,
+            reference=self.order.reference[0],
+            failing=len(self.failing),
+            states={state: states.count(state) for state in STATES},
+            warnings=list(self.warnings),
+        )
+        records = [record(alert, self.order) for alert in self.alerts]
+        return documents.document(records, summary)
 
 
-def watch(
-    series: Iterable[Series],
-    order: Order,
-    rules: Rules,
-    settle: Settle = iter,
-) -> list[Alert]:
-    """All changes of level, the worst first.
+def survey(
+    results: Path = ROOT / "results",
+    *,
+    since: str = "",
+    confirming: bool = False,
+    budget: float = SAMPLED,
+    enough: Callable[[], bool] = lambda: False,
+    root: Path = ROOT,
+) -> Survey:
+    """Search the history for changes; if `confirming`, measure again what got worse.
 
-    Steps and drift are settled before the search for creep: a cleared step explains no
-    creep, so a creep that looks like a step is still reported.
+    A file that cannot be read is a warning, but if none can be, nothing was searched.
+
+    Raises:
+        harness.project.documents.Unreadable: No file can be read, or the clone is
+        shallow. harness.project.git.NoCommit: No checkout, or no commit called `since`.
     """
+    name = since or git.newest_release(root)
+    rank = {commit: i for i, commit in enumerate(git.commits(root))}
+    order = Order(root, rank, (name, git.commit_of(name, root) if name else ""))
+    unreadable = list[Unreadable]()
+    series = asv_results.read(results / "asv", list(order.rank), unreadable)
+    if unreadable and not series:
+        raise unreadable[0]
+    warnings = [*off_branch(series, order), *map(str, unreadable)]
+    rules, machine = read_rules(root / "asv.conf.json"), machine_name(results / "asv")
+    findings = Findings(results / "confirmations" / f"{machine}.json")
     kept = (
         replace(one, entries=tuple(e for e in one.measured if e.commit in order.rank))
         for one in series
     )
     watched = [one for one in kept if one.entries]
-    moved = (alert for one in watched for alert in _moves(one, order, rules))
-    settled = list(settle(sorted(moved, key=_urgency)))
-    crept = (a for one in watched for a in _creeping(one, settled, order, rules))
-    return sorted([*settled, *settle(sorted(crept, key=_urgency))], key=_urgency)
+    moved = [alert for one in watched for alert in _moves(one, order, rules)]
+    with comparing(root, budget, enough) as compare:
+        settle = partial(
+            confirm,
+            compare=compare if confirming else None,
+            machine=machine,
+            root=root,
+            findings=findings,
+            enough=enough,
+        )
+        # A cleared step explains no creep: one that looks like a step is reported.
+        alerts = list(settle(sorted(moved, key=_urgency)))
+        crept = [a for one in watched for a in _creeping(one, alerts, order, rules)]
+        alerts += settle(sorted(crept, key=_urgency))
+    warnings += findings.troubles
+    return Survey(order, len(series), sorted(alerts, key=_urgency), warnings)
 
 
 def _urgency(alert: Alert) -> tuple[Any, ...]:
@@ -239,3 +313,39 @@ def _ends(run: Entry) -> tuple[float, float, float]:
     value = run.value or 0.0
     low, high = (value if end is None else end for end in (run.low, run.high))
     return value, low, high
+
+
+# Creep ------------------------------------------------------------------------------
+
+NIGHTS = 5  # runs at either end: their median is robust to two outliers
+FEWEST = 6  # runs in a series; a shorter one can have steps, but no creep
+LEVEL = 0.975  # quantile: a 95 % interval
+MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
+
+
+class Creep(NamedTuple):
+    """The change from the reference to the newest runs, with its 95 % interval."""
+
+    relative_change: float
+    low: float
+    high: float
+
+
+def creep(values: ArrayLike, reference: int) -> Creep | None:
+    """Compare the newest runs with the runs up to the reference; None of too few.
+
+    `reference` is their number; with 0 the first runs are the reference.
+    """
+    values = np.asarray(values)
+    count = min(NIGHTS, (len(values) - max(reference, 1)), len(values) // 2)
+    if len(values) < FEWEST or count < 2 or values.min() <= 0:
+        return None
+    before = np.log(values[max(reference - NIGHTS, 0) : reference or count])
+    now = np.log(values[-count:])
+    height = float(np.median(now) - np.median(before))
+    squares = sum(float(((v - np.median(v)) ** 2).sum()) for v in (before, now))
+    freedom = len(before) + len(now) - 2
+    spread = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(now)))
+    margin = float(special.stdtrit(freedom, LEVEL)) * MEDIAN * spread
+    ends = (height, height - margin, height + margin)
+    return Creep(*(math.expm1(end) for end in ends))

@@ -7,8 +7,7 @@ import numpy as np
 
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import BAD, styles
-from gradwatch.harness.dashboard.pages.changes import commit_rows
-from gradwatch.harness.dashboard.series import History, LevelChange, Series
+from gradwatch.harness.dashboard.series import History, LevelChange, Series, commit_rows
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.git import Commit
 

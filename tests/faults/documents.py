@@ -23,7 +23,7 @@ from gradwatch.harness.nightly import report
 from gradwatch.harness.project import documents, paths
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import KINDS, Kind
-from gradwatch.harness.watch import budget
+from gradwatch.harness.watch.alerts import read_rules
 from gradwatch.harness.watch.confirm import Findings
 from tests import damage
 from tests.dashboard.browser import invented
@@ -234,7 +234,7 @@ READERS = {
     "a commit's figures": Reader(_history, _read_history),
     "a finding": Reader(_finding, _read_findings),
     "known outcomes": Reader(_known, _counted(known.load, "known.json")),
-    "the watch's rules": Reader(_rules, _counted(budget.rules, "asv.conf.json")),
+    "the watch's rules": Reader(_rules, _counted(read_rules, "asv.conf.json")),
     "the night before": Reader(_nightly, _read_nightly),
     "comparisons made": Reader(_confirmations, _read_confirmations),
     "a project's table": Reader(_table, _read_table),

@@ -33,7 +33,7 @@ from gradwatch.harness.project.records import (
     PartState,
     Problem,
 )
-from gradwatch.harness.watch.survey import survey
+from gradwatch.harness.watch.search import survey
 from tests import command_line, damage
 from tests.copies import copy_code
 from tests.histories import (
@@ -413,7 +413,7 @@ def test_a_damaged_document_is_named_and_costs_the_watch_alone(
     night, monkeypatch, name, how
 ):
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.machine_name", lambda folder: "here"
+        "gradwatch.harness.watch.search.machine_name", lambda folder: "here"
     )
     file = _damaged(night.root / name, how)
     watch, after = run(night, {"watch": parts.watch, "next": told()})

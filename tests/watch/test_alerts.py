@@ -12,11 +12,9 @@ import pytest
 from gradwatch.harness.commands import watch as watch_command
 from gradwatch.harness.history.series import Entry, Series
 from gradwatch.harness.project.documents import Unreadable
+from gradwatch.harness.watch.alerts import Rules, read_rules, repro, size
 from gradwatch.harness.watch.alerts import record as record_of
-from gradwatch.harness.watch.alerts import repro, size
-from gradwatch.harness.watch.budget import Rules, creep, rules
-from gradwatch.harness.watch.search import SHORT, steps_between
-from gradwatch.harness.watch.survey import survey
+from gradwatch.harness.watch.search import SHORT, creep, steps_between, survey
 from tests import command_line
 from tests.copies import copy_code
 from tests.histories import (
@@ -304,7 +302,7 @@ def test_unreadable_rules_are_named(root, content, told):
     root.mkdir()
     (root / "asv.conf.json").write_text(content)
     with pytest.raises(Unreadable, match="asv") as error:
-        rules(root / "asv.conf.json")
+        read_rules(root / "asv.conf.json")
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -481,4 +479,4 @@ def test_a_reference_that_is_no_commit_is_a_wrong_call(root, checkout):
 def test_rules_in_a_pipe_are_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "asv.conf.json")
     with pytest.raises(Unreadable, match="not a regular file"):
-        rules(tmp_path / "asv.conf.json")
+        read_rules(tmp_path / "asv.conf.json")

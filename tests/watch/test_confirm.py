@@ -18,7 +18,7 @@ from gradwatch.harness.watch.confirm import (
     confirm,
     key_of,
 )
-from gradwatch.harness.watch.survey import survey
+from gradwatch.harness.watch.search import survey
 from gradwatch.harness.workers.worker import Died
 from tests.copies import copy_code
 from tests.histories import (
@@ -191,7 +191,7 @@ def test_a_damaged_file_of_comparisons_is_said_and_left_alone(suspect, root, tmp
 
 def test_what_was_confirmed_stays_so_without_measuring_again(root, monkeypatch):
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.machine_name", lambda _: MACHINE
+        "gradwatch.harness.watch.search.machine_name", lambda _: MACHINE
     )
     record(root, repository(root, ["square"] * 4), {SERIES: [1.0, 1.0, 1.0, 2.0]})
     (alert,) = survey(root / "results", root=root).alerts
@@ -212,10 +212,10 @@ def test_a_creep_that_looked_like_a_step_still_fails(root, monkeypatch):
         return about(1.2 if (old, new) == (commits[0], commits[-1]) else 1.0)
 
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.comparing", lambda *_: nullcontext(compare)
+        "gradwatch.harness.watch.search.comparing", lambda *_: nullcontext(compare)
     )
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.machine_name", lambda _: MACHINE
+        "gradwatch.harness.watch.search.machine_name", lambda _: MACHINE
     )
     creep, step = survey(root / "results", root=root, confirming=True).alerts
     assert (step.kind, step.state, step.fails) == ("step", "cleared", False)
@@ -229,9 +229,9 @@ def test_a_cleared_step_with_equal_ends_is_no_creep(root, monkeypatch):
     commits = repository(root, ["square"] * RUNS)
     record(root, commits, {SERIES: stepped(noisy(RUNS), AT, 0.2)})
     always = nullcontext(lambda *_: about(1.0))
-    monkeypatch.setattr("gradwatch.harness.watch.survey.comparing", lambda *_: always)
+    monkeypatch.setattr("gradwatch.harness.watch.search.comparing", lambda *_: always)
     monkeypatch.setattr(
-        "gradwatch.harness.watch.survey.machine_name", lambda _: MACHINE
+        "gradwatch.harness.watch.search.machine_name", lambda _: MACHINE
     )
     found = survey(root / "results", root=root, confirming=True)
     assert {(alert.kind, alert.state) for alert in found.alerts} == {
