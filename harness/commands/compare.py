@@ -6,8 +6,9 @@ import contextlib
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from gradwatch.harness.console.terminal import (
     say,
     show_grouped,
 )
-from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.affected import affected
 from gradwatch.harness.project.git import (
@@ -55,7 +55,7 @@ from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.worker import Absent, Died
-from gradwatch.impls.catalogue import UnknownName, backend_names, known, load_op
+from gradwatch.impls.catalogue import UnknownName, backend_names, known
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
 _WIDE = 110  # columns in which the noise and the pairs stand beside the ratio
@@ -140,7 +140,9 @@ def command(
         raise click.UsageError(why)
     chosen_by = {"sizes": given.pop("sizes"), "dtypes": given.pop("dtypes")}
     chosen_by["seed"] = given["seed"]
-    trials, broken = _trials(options.sources(ops, pages), chosen_by)
+    broken, wanted = Failures(), options.sources(ops, pages)
+    loading = partial(_noted, broken, len(wanted) == 1)
+    trials = options.sized(wanted, loading, **chosen_by)
     names = sorted({trial.op for trial in trials}) if commits and a != b else []
     if unchanged := [name for name in names if same_implementation(a, b, name)]:
         few = ", ".join(unchanged) if len(unchanged) < 4 else f"{len(unchanged)} ops"
@@ -187,28 +189,15 @@ def _counted(rows: Sequence[CompareRecord], reasons: list[str]) -> CompareSummar
 Failures = dict[tuple[type[Exception], str], list[str]]
 
 
-def _trials(
-    sources: Sequence[str], chosen_by: Mapping[str, Any]
-) -> tuple[list[Trial], Failures]:
-    """The chosen sizes of ops, and the pages that cannot be run: one costs no other.
-
-    Raises:
-        click.UsageError: No op has such a size.
-        Exception: Of the only page.
-    """
-    trials, sizes, broken = list[Trial](), list[str](), Failures()
-    for source in sources:
-        try:
-            op = load_op(source)
-            sizes += op.sizes
-            trials += options.sized(op, source, **chosen_by)
-        except Exception as error:
-            if len(sources) == 1:
-                raise
-            broken[type(error), in_short(error)] = [Path(source).name]
-    if not (trials or broken):
-        raise options.no_such_size(sizes, chosen_by["sizes"])
-    return trials, broken
+@contextlib.contextmanager
+def _noted(broken: Failures, alone: bool, source: str) -> Iterator[None]:
+    """Have a page that cannot be run cost no other; if it is alone, it raises."""
+    try:
+        yield
+    except Exception as error:
+        if alone:
+            raise
+        broken[type(error), in_short(error)] = [Path(source).name]
 
 
 def _compared(

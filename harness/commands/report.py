@@ -38,17 +38,18 @@ def command(results: Path, output: Path, opened: bool) -> int:
     # Importing the charts takes a second, so the options are checked first.
     from gradwatch.harness.dashboard.site import NotASite, write_site
 
+    index = output.resolve() / "index.html"
     try:
         with ticking(lambda: "report: writing the dashboard"):
-            site = write_site(results.resolve(), output.resolve())
+            troubles = write_site(results.resolve(), index.parent)
     except (NotASite, Busy) as error:
         raise click.UsageError(str(error)) from None
-    for trouble in site.troubles:
+    for trouble in troubles:
         click.echo(f"not shown: {trouble.file}: {trouble.why}", err=True)
-    pages = [file for file in site.index.parent.rglob("*") if file.is_file()]
+    pages = [file for file in index.parent.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in pages) / 1e6
     shown = "" if opened else "; --open shows it"
-    click.echo(f"The page is {site.index} ({len(pages)} files, {size:.1f} MB){shown}")
+    click.echo(f"The page is {index} ({len(pages)} files, {size:.1f} MB){shown}")
     if opened:
-        webbrowser.open(site.index.as_uri())
+        webbrowser.open(index.as_uri())
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -30,7 +31,7 @@ from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
-from gradwatch.impls.catalogue import framework_of, load_op
+from gradwatch.impls.catalogue import framework_of
 
 
 @click.command()
@@ -123,7 +124,7 @@ class Timed(Struct, kw_only=True):
 
     wrong: op and backend of a gradient that is, and is no known defect. absent: why
     backends or devices are missing. failed: by op, why its page or formula cannot be
-    run. sizes: those that there are, where no op has any that is asked for.
+    run. refused: why the call is wrong.
     """
 
     rows: list[TimeRecord] = []
@@ -131,7 +132,7 @@ class Timed(Struct, kw_only=True):
     wrong: list[tuple[str, str]] = []
     absent: list[str] = []
     failed: dict[str, str] = {}
-    sizes: list[str] = []
+    refused: str = ""
     case: tuple[str, str] = ("", "")
     done: int = 0
     total: int = 0
@@ -150,8 +151,8 @@ def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
                 measured.failed.setdefault(one.op, f"{one.verdict}: {one.message}")
                 measured.untimed.setdefault(f"{one.case or one.op} all", one.message)
                 continue
-            if one.sizes:
-                raise options.no_such_size(one.sizes, asked.sizes)
+            if one.refused:
+                raise click.UsageError(one.refused)
             measured.rows += one.rows
             measured.untimed |= one.untimed
             measured.wrong += one.wrong
@@ -165,16 +166,12 @@ def measure(content: bytes, link: Link) -> None:
     """The job: judge and time what is asked, and hand over each case."""
     integrity.remember()  # before any page is read
     asked = msgspec.msgpack.decode(content, type=Asked)
-    chosen, sizes = list[Trial](), list[str]()
-    for source in asked.ops:
-        with link.at(source, patience=asked.patience):
-            op = load_op(source)
-            sizes += op.sizes
-            chosen += options.sized(
-                op, source, sizes=asked.sizes, dtypes=asked.dtypes, seed=asked.seed
-            )
-    if sizes and not chosen:
-        link.tell(Timed(sizes=sizes))
+    loading = partial(link.at, patience=asked.patience)
+    of_ops = {"sizes": asked.sizes, "dtypes": asked.dtypes}
+    try:
+        chosen = options.sized(asked.ops, loading, **of_ops, seed=asked.seed)
+    except click.UsageError as error:
+        link.tell(Timed(refused=str(error)))
         return
     for device in asked.devices:
         left = [one for one in chosen if (device, one.name) not in asked.timed]

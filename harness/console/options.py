@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.requested import Required, by_default
-from gradwatch.impls.catalogue import backend_names, known, op_names
+from gradwatch.impls.catalogue import backend_names, known, load_op, op_names
 from gradwatch.impls.contract import Case, Op
 
 DEVICES = ("cpu", "cuda")
@@ -190,20 +191,32 @@ def sizes_of(op: Op, wanted: Sequence[str]) -> list[Case]:
 
 
 def sized(
-    op: Op, source: str, *, sizes: Sequence[str], dtypes: Sequence[str], seed: int
+    sources: Iterable[str],
+    loading: Callable[[str], AbstractContextManager[object]],
+    *,
+    sizes: Sequence[str],
+    dtypes: Sequence[str],
+    seed: int,
 ) -> list[Trial]:
-    """The chosen sizes of one op."""
-    return [
-        trial(op, case, REGIMES["normal"], dtype, seed, source)
-        for case in sizes_of(op, sizes)
-        for dtype in dtypes or ("float32",)
-    ]
+    """The chosen sizes of ops, each of which is loaded within `loading(source)`.
 
-
-def no_such_size(sizes: Iterable[str], wanted: Sequence[str]) -> click.UsageError:
-    """What to say where no op has one of the sizes asked for; these are there."""
-    names = dict.fromkeys(("small", "middle", "large", *sizes))
-    near = [n for one in wanted for n in difflib.get_close_matches(one, names, 1, 0.3)]
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    listed = ", ".join(names)
-    return click.UsageError(f"no such size; the sizes are {listed}{hint}")
+    Raises:
+        click.UsageError: No op has one of the sizes.
+    """
+    trials, there = list[Trial](), list[str]()
+    for source in sources:
+        with loading(source):
+            op = load_op(source)
+            there += op.sizes
+            trials += [
+                trial(op, case, REGIMES["normal"], dtype, seed, source)
+                for case in sizes_of(op, sizes)
+                for dtype in dtypes or ("float32",)
+            ]
+    if there and not trials:
+        names = dict.fromkeys(("small", "middle", "large", *there))
+        near = [difflib.get_close_matches(one, names, 1, 0.3) for one in sizes]
+        hints = [f"; did you mean {name!r}?" for several in near for name in several]
+        listed = f"no such size; the sizes are {', '.join(names)}"
+        raise click.UsageError(listed + "".join(hints[:1]))
+    return trials

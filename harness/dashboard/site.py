@@ -52,16 +52,8 @@ class NotASite(Exception):
     """The output folder holds other files, which would be lost."""
 
 
-@dataclass(frozen=True)
-class Site:
-    """A written site: its first page, and what it could not show."""
-
-    index: Path
-    troubles: tuple[Unreadable, ...]
-
-
-def write_site(folder: Path, output: Path) -> Site:
-    """Write the dashboard of a results folder; it replaces an earlier one.
+def write_site(folder: Path, output: Path) -> list[Unreadable]:
+    """Write the dashboard of a results folder over an earlier one; return what lacks.
 
     Where another process writes the same one, it waits for that.
 
@@ -72,7 +64,10 @@ def write_site(folder: Path, output: Path) -> Site:
     """
     lock = output.with_name(f".{output.name}.lock")
     with alone(lock, f"the writing of {output.name}", _PATIENCE):
-        _check_replaceable(output)
+        theirs = output.exists() and not (output / MARK).exists()
+        if theirs and (not output.is_dir() or any(output.iterdir())):
+            why = f"{output} is not a dashboard; name an empty or a new folder"
+            raise NotASite(why)
         fresh, old = (
             output.with_name(f".{output.name}.{n}") for n in ("partial", "old")
         )
@@ -86,14 +81,7 @@ def write_site(folder: Path, output: Path) -> Site:
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    return Site(output / "index.html", tuple(troubles))
-
-
-def _check_replaceable(output: Path) -> None:
-    if not output.exists() or (output / MARK).exists():
-        return
-    if not output.is_dir() or any(output.iterdir()):
-        raise NotASite(f"{output} is not a dashboard; name an empty or a new folder")
+    return troubles
 
 
 def _write_all(folder: Path, site: Path) -> list[Unreadable]:

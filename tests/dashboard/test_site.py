@@ -55,7 +55,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def written(results: Path) -> Path:
     """The site of a results folder."""
-    return write_site(results, results.parent / "html").index.parent
+    write_site(results, results.parent / "html")
+    return results.parent / "html"
 
 
 def said(site: Path, page: str = "index.html") -> str:

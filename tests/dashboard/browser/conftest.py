@@ -48,7 +48,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     invented.write_history(results, invented.COMMITS, ops=invented.FEW)
     invented.write_finding(results)
     (results / "latest" / "agree-cut.json").write_text('{"schema": 1, "records": [')
-    return write_site(results, folder / "html").index.parent
+    write_site(results, folder / "html")
+    return folder / "html"
 
 
 @pytest.fixture(scope="session")
