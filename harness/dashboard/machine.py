@@ -57,17 +57,11 @@ class Finding(NamedTuple):
 
 @dataclass
 class Results:
-    """The contents of a results folder, and the files that could not be read."""
+    """The contents of a results folder, the newest first, and what cannot be read."""
 
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     troubles: list[Unreadable] = field(default_factory=list)
-
-    @property
-    def machines(self) -> tuple[str, ...]:
-        """Machines that have documents, ordered by their newest one."""
-        newest = sorted(self.sources, key=lambda s: s.environment.date, reverse=True)
-        return tuple(dict.fromkeys(s.machine for s in newest))
 
 
 def read_results(folder: Path) -> Results:
@@ -90,29 +84,28 @@ def read_results(folder: Path) -> Results:
             troubles.append(error)
             continue
         about, records = found.environment, tuple(found.records)
-        source = Source(name, kind.name, about, found.summary, records)
-        results.sources.append(source)
-        if name.startswith("recorded/") and file.parent.name != source.machine:
-            why = f"it was made on {source.machine} and is shown there"
-            troubles.append(Unreadable(why, file))
+        results.sources.append(Source(name, kind.name, about, found.summary, records))
     try:
         index = folder / "findings" / "index.json"
         results.findings = _read_findings(index, troubles)
     except Unreadable as error:
         troubles.append(error)
+    results.sources.sort(key=lambda s: s.environment.date, reverse=True)
     results.troubles = [one.below(folder) for one in troubles]
     return results
 
 
 def _read_findings(index: Path, odd: list[Unreadable]) -> list[Finding]:
     """Return a finding for each script in the index; none where there is no index."""
-    if not index.exists():
-        return []
-    records = documents.read(index, FUZZ, odd).records
-    return [
-        Finding(about, _text(index.with_name(Path(name).name)) if name else "")
-        for name, about in {record.script: record for record in records}.items()
-    ]
+    found = list[Finding]()
+    records = documents.read(index, FUZZ, odd).records if index.exists() else ()
+    for name, about in {record.script: record for record in records}.items():
+        file, text = index.with_name(Path(name).name), ""
+        if name and file.exists():
+            _not_elsewhere(file, file.parent)
+            text = documents.bytes_of(file).decode("utf-8", "replace")
+        found.append(Finding(about, text))
+    return found
 
 
 def _not_elsewhere(file: Path, folder: Path) -> None:
@@ -125,13 +118,6 @@ def _not_elsewhere(file: Path, folder: Path) -> None:
         raise Unreadable("a link that leads out of the results", file)
 
 
-def _text(file: Path) -> str:
-    if not file.exists():
-        return ""
-    _not_elsewhere(file, file.parent)
-    return documents.bytes_of(file).decode("utf-8", "replace")
-
-
 # One machine -----------------------------------------------------------------------
 
 
@@ -142,7 +128,7 @@ def runner_of(backend: str, device: str) -> str:
 
 @dataclass
 class MachineResults:
-    """One machine's results; `origin[kind][place]` is the document they came from."""
+    """One machine's results; each record has the date and commit that it is of."""
 
     machine: str
     sources: list[Source]
@@ -150,7 +136,6 @@ class MachineResults:
     judged: dict[Place, list[AgreeRecord]] = field(default_factory=dict)
     timed: dict[Place, list[TimeRecord]] = field(default_factory=dict)
     compared: list[CompareRecord] = field(default_factory=list)
-    origin: dict[str, dict[Place, Source]] = field(default_factory=dict)
 
     def newest(self, kind: str) -> Source | None:
         """The newest document of a kind."""
@@ -226,16 +211,17 @@ class MachineResults:
 def machine_results(results: Results, machine: str) -> MachineResults:
     """The results of all documents of one machine; newer ones take precedence."""
     own = [s for s in results.sources if s.machine == machine]
-    own.sort(key=lambda s: s.environment.date, reverse=True)
     here = MachineResults(machine, own, results.findings)
-    by_kind: dict[str, dict[Place, list[Any]]]
-    by_kind = {"agree": here.judged, "time": here.timed}
-    for kind, places in by_kind.items():
-        origin = here.origin[kind] = {}
-        for source in own:
-            for record in source.records if source.kind == kind else ():
-                place = (record.op, runner_of(record.backend, record.device))
-                if origin.setdefault(place, source) is source:
-                    places.setdefault(place, []).append(record)
     here.compared = [r for s in own if s.kind == "compare" for r in s.records]
+    kept: dict[str, dict[Place, list[Any]]]
+    kept = {"agree": here.judged, "time": here.timed}
+    for source in (one for one in own if one.kind in kept):
+        places, about = kept[source.kind], source.environment
+        newer = {*places}
+        for record in source.records:
+            place = (record.op, runner_of(record.backend, record.device))
+            if place not in newer:
+                record.date = record.date or about.date
+                record.commit = record.commit or about.commit
+                places.setdefault(place, []).append(record)
     return here

@@ -112,9 +112,7 @@ def matrix(here: MachineResults) -> dict[str, dict[str, Cell]]:
         if judged.listed and not judged.unexpected:
             reasons = (e.reason for e in entries if e.is_expected_in(worst))
             cell.defect = next(reasons, "listed")
-        # Each record of results/latest may be of another commit.
-        origin = here.origin["agree"][cell.op, cell.runner].environment
-        commit = max((r.date, r.commit) for r in records)[1] or origin.commit
+        _, commit = min((record.date, record.commit) for record in records)
         if head and commit != head.environment.commit:
             cell.older = f"from the older commit {commit[:8]}"
     for row in cells.values():

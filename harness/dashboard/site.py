@@ -88,14 +88,15 @@ def _write_all(folder: Path, site: Path) -> list[Unreadable]:
     """Write the pages of each machine below a new folder; return what is not shown."""
     known = git.log(ROOT)
     results = read_results(folder)
-    watches = [source for source in results.sources if source.kind == "watch"]
-    watched = max(watches, key=lambda one: one.environment.date, default=None)
+    watched = next((one for one in results.sources if one.kind == "watch"), None)
     histories, troubles = read_histories(folder / "asv", known, watched)
     results.troubles += troubles
     shutil.copytree(_STATIC, site / "static")
     shutil.copy(_BOKEH, site / "static")
     (site / MARK).touch()
-    machines = list(dict.fromkeys((*results.machines, *histories))) or [machine_name()]
+    machines = list(
+        dict.fromkeys((*(s.machine for s in results.sources), *histories))
+    ) or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
     shared = {"machines": places, "troubles": results.troubles}
     shared["code_host"] = git.commit_pages(ROOT)

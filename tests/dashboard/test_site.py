@@ -477,13 +477,6 @@ def test_machines_are_never_mixed(results: Path) -> None:
     assert "No history yet" not in other
 
 
-def test_a_document_in_another_machines_folder_is_reported(results: Path) -> None:
-    file = results / "recorded" / "other-4core" / "agree.json"
-    invented.write_document(file, [agree_record("add", "numpy_graph")], environment(1))
-    told = [trouble.why for trouble in read_results(results).troubles]
-    assert told == [f"it was made on {MACHINE} and is shown there"]
-
-
 def test_a_renamed_op_is_shown_as_such(results: Path) -> None:
     judged(results, agree_record("softmaxx", "numpy_graph", regime="of old"))
     site = written(results)
