@@ -6,7 +6,6 @@ backend or device is missing.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import sys
@@ -50,19 +49,6 @@ class Commands(click.Group):
         names = sorted(stem for stem in stems if not stem.startswith("_"))
         return sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 99)
 
-    def format_commands(
-        self, ctx: click.Context, formatter: click.HelpFormatter
-    ) -> None:
-        """Write the first sentence of each, read from its file: none is imported."""
-        rows = []
-        for name in self.list_commands(ctx):
-            tree = ast.parse((_COMMANDS / f"{name}.py").read_text(encoding="utf-8"))
-            called = (n for n in tree.body if isinstance(n, ast.FunctionDef))
-            text = next(ast.get_docstring(n) for n in called if n.name == "command")
-            rows.append((name, (text or "").partition("\n")[0].rstrip(".")))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the file of one command."""
         try:
@@ -74,6 +60,7 @@ class Commands(click.Group):
             raise click.UsageError(PROJECT.problem)
         module = importlib.import_module(f"{__package__}.commands.{cmd_name}")
         command: click.Command = module.command
+        command.short_help = (command.help or "").partition("\n")[0].rstrip(".")
         command.help = _set(command.help)
         return command
 
@@ -152,8 +139,8 @@ def command(content: bytes, link: Link) -> None:
     from gradwatch.harness.workers.child import PATIENCE
 
     called = msgspec.msgpack.decode(content, type=Called)
-    sys.argv, patience = [*called.arguments], called.patience or PATIENCE
-    catalogue.guard = lambda page: link.running(page, patience=patience)
+    sys.argv, link.patience = [*called.arguments], called.patience or PATIENCE
+    catalogue.guard = link.running
     legible_streams()
     code = _exit_code()
     with contextlib.suppress(BrokenPipeError):

@@ -1,9 +1,9 @@
 """Endpoint: the worker's side of the wire; answers requests in a framework's process.
 
-Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. A request is a dict
-of builtin types; its handler is named under "request". The answer is such a dict, too,
-with a "kind" (result, unsupported, missing, error). Requests are answered in order, in
-the main thread, so a crash or hang belongs to the first request without an answer.
+Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. The handler of a
+request is named under "request"; the answer has a "kind" (result, unsupported, missing,
+error). Requests are answered in order, in the main thread, so a crash or hang belongs
+to the first request without an answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from gradwatch.harness.timing import handlers as clock
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
-from gradwatch.harness.workers.formulas.fork import CHANGED, Ended, Fork
+from gradwatch.harness.workers.fork import CHANGED, Ended, Fork
 from gradwatch.harness.workers.lifetime import adopt_orphans
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Unsupported
@@ -42,15 +42,6 @@ class DeviceLost(Exception):
     """The GPU answers every further call of this process with the same error."""
 
 
-class Channel(Connection):
-    """This side of the pipe to the process that asks."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        with contextlib.suppress(EOFError):  # there is nobody who asks
-            while True:
-                yield self.recv_bytes()
-
-
 def work(number: int) -> None:
     """Worker entry point: serve descriptor `number`, then end without delay.
 
@@ -59,7 +50,7 @@ def work(number: int) -> None:
     os.set_inheritable(number, False)  # what a page starts need not know of it
     adopt_orphans()
     try:
-        serve(Channel(number))
+        serve(Connection(number))
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
         traceback.print_exc()
         os._exit(1)
@@ -67,18 +58,22 @@ def work(number: int) -> None:
 
 
 def serve(channel: Any) -> None:
-    """Answer requests until the channel closes.
+    """Answer requests until nobody asks any longer.
+
+    Where gradients are judged, each page has a fork of this process; where a framework
+    cannot be forked, this process ends before another page if one has changed it.
 
     Raises:
         DeviceLost: A request has lost the device. It gets no answer, so that it is the
             one that the crash belongs to, and the next ones get another process.
-
-    Where gradients are judged, each page has a fork of this process; where a framework
-    cannot be forked, this process ends before another page if one has changed it.
     """
     _settle()
     fork, page = Fork(_answered, lambda: channel.close()), ""
-    for content in channel:
+    while True:
+        try:
+            content = channel.recv_bytes()
+        except EOFError:
+            return
         request = decoded(content)
         # A worker that was started for the clock judges and times in one process.
         if request["request"] != "evaluate" or _probed.get("timed"):
@@ -95,17 +90,12 @@ def serve(channel: Any) -> None:
         try:
             channel.send_bytes(fork.ask(content) if apart else _answered(content))
         except Ended as how:
-            _end_likewise(how.code)
-
-
-def _end_likewise(code: int) -> NoReturn:
-    """End as a fork has ended: by the same signal, or with the same status."""
-    if code < 0:
-        faulthandler.disable()  # what the page was doing has been written
-        with contextlib.suppress(OSError):  # of SIGKILL
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+            if how.code < 0:  # what the page was doing has been written
+                faulthandler.disable()
+                with contextlib.suppress(OSError):  # of SIGKILL
+                    signal.signal(-how.code, signal.SIG_DFL)
+                os.kill(os.getpid(), -how.code)
+            os._exit(how.code)
 
 
 def _answered(content: bytes) -> bytes:
@@ -125,9 +115,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         DeviceLost: See `serve`.
     """
     try:
-        handler = _handler(request["request"])
-        with _modules_kept():
-            reply = {"kind": "result", **handler(request)}
+        name = request["request"]
+        known("request", name, (*HANDLERS, EXAMINE))
+        if name not in HANDLERS:  # it imports the judge, which most do not need
+            module = importlib.import_module(f"{__package__}.selftest.examine")
+            HANDLERS[name] = module.examine
+        reply = {"kind": "result", **HANDLERS[name](request)}
     except Unsupported as reason:
         reply = _failure("unsupported", reason, str(reason))
     except Missing as reason:
@@ -141,10 +134,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _confirm_device() -> None:
     """Wait for a GPU that is in use: its errors arrive later, at any call.
 
-    After most of them (an illegal address, an assertion in a kernel) its context is
-    lost for good, and each further call raises the same error (CUDA runtime API,
-    "Error Handling", sticky errors). One that is raised here belongs to the request
-    that has just been handled: there was no other since the last time.
+    After most of them its context is lost for good, and each further call raises the
+    same error (CUDA runtime API, "Error Handling", sticky errors). One that is raised
+    here belongs to the request that has just been handled.
 
     Raises:
         DeviceLost: It has failed.
@@ -159,19 +151,6 @@ def _confirm_device() -> None:
 
 
 _probed: dict[str, Any] = {}  # what this worker was started for
-_modules: dict[str, Any] = {}  # the largest state of sys.modules so far
-
-
-@contextlib.contextmanager
-def _modules_kept() -> Iterator[None]:
-    """Undo what a page may do to sys.modules: others could import nothing any more."""
-    if len(sys.modules) != len(_modules):
-        _modules.update(sys.modules)
-    try:
-        yield
-    finally:
-        if __name__ not in sys.modules:
-            sys.modules.update(_modules)
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,14 +160,27 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     backend of the framework, `error` (why it cannot be imported, or "") and `devices`
     (for each why it cannot be used, or "").
     """
-    framework = request["framework"]
+    framework, backends = request["framework"], dict[str, Any]()
     _probed.update(request)
-    backends = {
-        name: _examine(name)
-        for name in backend_names()
-        if framework_of(name) == framework
-    }
-    _sweep_once(framework)
+    for name in backend_names():
+        if framework_of(name) == framework:
+            backends[name] = {"error": "", "version": "", "devices": {}}
+            try:
+                backend = load_backend(name)
+            except Missing as reason:
+                backends[name]["error"] = str(reason)
+            else:
+                devices = {device: backend.missing(device) for device in DEVICES}
+                backends[name] |= {"version": backend.version(), "devices": devices}
+    # Some import the rest of themselves at their first backward. That takes half a
+    # second (sympy), which would be in the first time of whoever is first; and its
+    # 40,000 objects every collection would look at if they came after those that
+    # `integrity.remember` freezes.
+    module = sys.modules.get(framework)
+    with contextlib.suppress(Exception):  # a broken one is reported where it is used
+        if module and traits_of(framework).finishes_importing:
+            x, dy = module.ones((), requires_grad=True), module.ones(())
+            module.autograd.grad(x * x, x, dy)
     versions = [b["version"] for b in backends.values() if b["version"]]
     says = getattr(sys.modules.get(framework), "get_num_threads", None)
     integrity.remember(framework)  # before any page is read
@@ -199,29 +191,6 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         "backends": backends,
         "threads": int(says() if says else os.environ.get("OMP_NUM_THREADS", "0")),
     }
-
-
-def _examine(name: str) -> dict[str, Any]:
-    try:
-        backend = load_backend(name)
-    except Missing as reason:
-        return {"error": str(reason), "version": "", "devices": {}}
-    devices = {device: backend.missing(device) for device in DEVICES}
-    return {"error": "", "version": backend.version(), "devices": devices}
-
-
-def _sweep_once(framework: str) -> None:
-    """Let a framework import the rest of itself, if it does so at its first backward.
-
-    That takes half a second (sympy), which would be in the first time of whoever is
-    first; and it makes 40,000 objects, which every collection would look at if they
-    came after those that `integrity.remember` freezes.
-    """
-    module = sys.modules.get(framework)
-    with contextlib.suppress(Exception):  # a broken one is reported where it is used
-        if module and traits_of(framework).finishes_importing:
-            x, dy = module.ones((), requires_grad=True), module.ones(())
-            module.autograd.grad(x * x, x, dy)
 
 
 def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, Any]:
@@ -235,20 +204,6 @@ def _settle() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
-
-
-def _handler(name: str) -> Handler:
-    """The handler of a request.
-
-    Raises:
-        UnknownName: There is none.
-    """
-    known("request", name, (*HANDLERS, EXAMINE))
-    if name == EXAMINE:  # it imports the judge, which most workers do not need
-        HANDLERS[name] = importlib.import_module(
-            f"{__package__}.selftest.examine"
-        ).examine
-    return HANDLERS[name]
 
 
 Handler = Callable[[Mapping[str, Any]], dict[str, Any]]

@@ -23,8 +23,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from gradwatch.harness.agreement.remote import judge, judged, unjudged
-from gradwatch.harness.agreement.suite import Agreement, Asked, gone
+from gradwatch.harness.agreement.suite import (
+    Agreement,
+    Asked,
+    gone,
+    judge,
+    judged,
+    unjudged,
+)
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.documents import packed

@@ -16,8 +16,8 @@ import pytest
 
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.pool import Fleet
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from tests.copies import CODE
 from tests.frameworks import SHARED
 

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.requested import by_default
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of, on_request
+from gradwatch.harness.workers.interpreters import interpreter_of, on_request
 from gradwatch.impls.catalogue import backend_names, framework_of
 
 #: Names the folder that all processes of a test run share; see conftest.py.

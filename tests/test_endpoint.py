@@ -28,6 +28,11 @@ class Channel(list):
         )
         self.answers = []
 
+    def recv_bytes(self):
+        if not self:
+            raise EOFError
+        return self.pop(0)
+
     def send_bytes(self, reply):
         self.answers.append(decoded(reply))
 
@@ -157,14 +162,12 @@ class Square:
 """
 
 
-class Requests(list):
+class Requests(Channel):
     """What is asked of a worker, and what it answers."""
 
     def __init__(self, tasks):
-        super().__init__(
-            encoded({"request": "evaluate", **task.payload()}) for task in tasks
-        )
-        self.answers = []
+        super().__init__()
+        self += [encoded({"request": "evaluate", **t.payload()}) for t in tasks]
 
     def send_bytes(self, reply):
         self.answers.append(decoded(reply)["kind"])

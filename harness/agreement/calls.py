@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -251,17 +253,8 @@ def _for_paddle(tape: Tape, name: str, args: Any, options: Any) -> Any:
     return args, options
 
 
-class _Context:
-    """What a page's forward keeps for its backward."""
-
-    def __init__(self) -> None:
-        self.saved_tensors: tuple[Any, ...] = ()
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        self.saved_tensors = tensors
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        pass
+def _save(context: SimpleNamespace, *tensors: Any) -> None:
+    context.saved_tensors = tensors
 
 
 def calls(problem: Problem, framework: str, dialect: str) -> list[str]:
@@ -282,7 +275,19 @@ def calls(problem: Problem, framework: str, dialect: str) -> list[str]:
         if dialect not in ("formula", "autograd") and framework not in TORCH_LIKE:
             raise Unwritten(f"{dialect} of {framework} is the project's own code")
         if dialect == "custom":
-            return _forward_and_backward(problem, said, tape, arguments)
+            context = SimpleNamespace(saved_tensors=())
+            context.mark_non_differentiable = lambda *tensors: None
+            context.save_for_backward = partial(_save, context)
+            y = as_tuple(said.forward(context, *arguments, **problem.attributes))
+            dys = (
+                None if dy is None else Noted(tape, f"d{name}", dy)
+                for name, dy in zip(op.outputs, problem.cotangents, strict=True)
+            )
+            dx = as_tuple(said.backward(context, *dys, **problem.attributes))
+            gradients = zip((f"d{name}" for name in op.inputs), dx, strict=False)
+            named = dict(zip(op.outputs, y, strict=False))
+            named |= {name: g for name, g in gradients if g is not None}
+            return tape.written(named)
         module = Noted(tape, {"tensorflow": "tf"}.get(framework, framework))
         first = Names(tape, framework) if formula else module
         result = said(first, *arguments, **problem.attributes)
@@ -297,20 +302,3 @@ def calls(problem: Problem, framework: str, dialect: str) -> list[str]:
     if framework == "mlx":  # it takes no indices of NumPy's
         lines = [line.replace("np.array(", "mx.array(") for line in lines]
     return lines
-
-
-def _forward_and_backward(
-    problem: Problem, said: Any, tape: Tape, arguments: list[Any]
-) -> list[str]:
-    op, context = problem.op, _Context()
-    y = as_tuple(said.forward(context, *arguments, **problem.attributes))
-    dys = (
-        None if dy is None else Noted(tape, f"d{name}", dy)
-        for name, dy in zip(op.outputs, problem.cotangents, strict=True)
-    )
-    dx = as_tuple(said.backward(context, *dys, **problem.attributes))
-    named = dict(zip(op.outputs, y, strict=False))
-    for name, gradient in zip(op.inputs, dx, strict=False):
-        if gradient is not None:
-            named[f"d{name}"] = gradient
-    return tape.written(named)

@@ -1,9 +1,8 @@
 """Searches for failures: draws trials, judges them, and shrinks those that fail.
 
-What is drawn is derived from an op's page and the suite's regimes: shapes are those of
-its cases with other lengths, attributes are those of its cases and similar ones, and
-values, layout and cotangent are each of any regime. The failures of a batch are then
-shrunk one by one, as `gradwatch.check` shrinks its own, with the failing backend alone.
+Shapes are those of a page's cases with other lengths, attributes those of its cases and
+similar ones; values, layout and cotangent are each of any regime. The failures of a
+batch are then shrunk one by one, with the failing backend alone.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import itertools
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,13 +21,15 @@ from msgspec import structs
 
 from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
-from gradwatch.harness.agreement.suite import agree
-from gradwatch.harness.judging import cases, layouts
+from gradwatch.harness.agreement.suite import verdicts
+from gradwatch.harness.judging import layouts
 from gradwatch.harness.judging.cases import REFUSALS, REGIMES, Regime, Trial, admits
+from gradwatch.harness.judging.cases import trial as make_trial
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
-from gradwatch.harness.project.verdicts import DEATHS, PASSING
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.contract import Case, Op
 
@@ -36,8 +37,6 @@ BATCH = 20  # trials: about a second, mostly for OneFlow
 RISKY = 10  # one in so many may kill a worker; a new worker takes seconds
 TIMEOUT = 20.0  # seconds for a trial: thousands of times longer than usual
 SHRINKING = 15.0  # seconds at most for one finding
-DYING = 4  # crashes while shrinking one finding: each costs a new worker
-SMALL = 4  # elements of an input; a crash with so few is not shrunk further
 LONGEST = 4  # enough for all axes of a matrix product to differ
 MOST = 256  # elements of an input: larger ones take longer and find nothing more
 TRIES = 50  # cases drawn for one that the op admits
@@ -48,13 +47,29 @@ Suspect = tuple[Trial, FindingRecord]
 
 
 def draw(op: Op, source: str, seed: int) -> list[Trial]:
-    """Draw the trials of a seed, each with a unique name."""
-    rng = np.random.default_rng(seed)
-    drawn = (
-        _draw_trial(rng, op, source, risky=not (i + 1) % RISKY) for i in range(BATCH)
-    )
-    numbered = enumerate(filter(None, drawn))
-    return [replace(trial, case=f"{trial.case}#{i}") for i, trial in numbered]
+    """Draw the trials of a seed, each with a unique name; none that is not admitted.
+
+    One in `RISKY` can crash a worker: it has an empty input or is an odd case.
+    """
+    rng, drawn = np.random.default_rng(seed), list[Trial]()
+    for i in range(BATCH):
+        cases = (_draw_case(rng, op, not (i + 1) % RISKY) for _ in range(TRIES))
+        if (case := next(filter(None, cases), None)) is None:
+            continue
+        values, laid, given = (_one(rng, [*REGIMES.values()]) for _ in range(3))
+        mixture = Regime(
+            "fuzz",
+            # A stride of 0 takes values that are repeated.
+            (laid if laid.layout == "expanded" else values).values,
+            cotangent=given.cotangent,
+            layout=laid.layout,
+            cotangent_layout=given.cotangent_layout,
+            first_only=values.first_only,
+        )
+        dtype, seed = _one(rng, ("float32", "float64")), int(rng.integers(2**32))
+        trial = make_trial(op, case, mixture, dtype, seed, source)
+        drawn.append(replace(trial, case=f"{trial.case}#{len(drawn)}"))
+    return drawn
 
 
 @dataclass
@@ -68,24 +83,23 @@ class Hunt:
     backends: Sequence[str]
     fleet: Fleet
     seed: int = 0
-    timeout: float = TIMEOUT
-    seen: set[str] = field(default_factory=set)
     at: Callable[[str], AbstractContextManager[None]] = lambda op: nullcontext()
+    seen: set[str] = field(default_factory=set)
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
-    _small: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
 
     def run(
         self,
-        ops: Mapping[str, Op],
+        ops: dict[str, Op],
         budget: float,
         progress: Callable[[], object] = int,
     ) -> Iterator[tuple[FindingRecord, str]]:
         """Yield each finding and its script twice: at once, and again after shrinking.
 
         Args:
-            ops: Ops by the name or page from which workers load them.
+            ops: Ops by the name or page from which workers load them; one whose page
+                fails is taken out.
             budget: Seconds; one trial or one shrinking step may end later. What is not
                 shrunk by then stays as it was found.
             progress: Called after each op, and each finding that was shrunk.
@@ -93,94 +107,75 @@ class Hunt:
         end = time.monotonic() + budget
         for turn in itertools.count():
             waiting: list[Suspect] = []
-            for source, op in list(ops.items()):  # one that fails is taken out
+            for source, op in [*ops.items()]:
                 if time.monotonic() > end:
                     break
+                described = None
                 with self.at(source):
                     trials = draw(op, source, self.seed * 100_003 + turn)
-                    for suspect in self.look(trials):
-                        waiting.append(suspect)
-                        yield self.describe(suspect)
+                    self.tried += len(trials)
+                    found = self._new(self._failures(trials, self.backends))
+                    described = [self._described(one) for one in found]
+                    waiting += found
+                if described is None:
+                    del ops[source]
+                else:
+                    yield from described
                 progress()
-            waiting.sort(key=lambda suspect: suspect[1].record.verdict in DEATHS)
-            for left, suspect in zip(range(len(waiting), 0, -1), waiting, strict=True):
-                now = time.monotonic()
-                if now > end:
+            for trial, finding in waiting:
+                if time.monotonic() > end:
                     break
-                share = min((end - now) / left, SHRINKING)
-                with self.at(suspect[0].op):
-                    small = self.shrink(suspect, now + share)
-                    yield self.describe(small)
+                with self.at(trial.op):
+                    yield self._described(self._shrunk(trial, finding, end))
                 progress()
             if time.monotonic() > end or not ops:
                 return
 
-    # --- searching ----------------------------------------------------------------
-
-    def look(self, trials: Sequence[Trial]) -> Iterator[Suspect]:
-        """Run trials on all backends; yield the first of each new finding."""
-        self.tried += len(trials)
-        for trial, finding in self._examine(trials, self.backends):
+    def _new(self, failures: Iterable[Suspect]) -> list[Suspect]:
+        """The first of each new finding."""
+        new = list[Suspect]()
+        for trial, finding in failures:
             if finding.id not in self.seen:
                 self.seen.add(finding.id)
-                yield trial, finding
+                new.append((trial, finding))
+        return new
 
-    def _examine(
+    def _failures(
         self, trials: Sequence[Trial], backends: Sequence[str]
     ) -> Iterator[Suspect]:
         """The failures in trials on some backends."""
-        agreement = agree(
-            trials, backends, entries=(), fleet=self.fleet, timeout=self.timeout
-        )
-        self.judged += len(agreement.records)
-        self.missing |= agreement.missing
+        tasks = [Task(trial, backend) for trial in trials for backend in backends]
+        found = verdicts(tasks, self.fleet, (), timeout=TIMEOUT)
+        by_name = {one.trials[0][0]: one for one in found}
         for trial in trials:
-            records = [r for r in agreement.records if r.case == trial.name]
-            for finding in findings_of(trial.problem.op, records):
+            agreement = by_name[trial.name]
+            self.judged += len(agreement.records)
+            self.missing |= agreement.missing
+            for finding in findings_of(trial.problem.op, agreement.records):
                 yield trial, finding
 
-    # --- shrinking ----------------------------------------------------------------
+    def _shrunk(self, trial: Trial, finding: FindingRecord, end: float) -> Suspect:
+        """The smallest trial that shows a finding, as far as the time allows."""
 
-    def shrink(self, suspect: Suspect, deadline: float) -> Suspect:
-        """The smallest trial that shows the finding, as far as the time allows."""
-        trial, finding = suspect
-        deadly, deaths = finding.record.verdict in DEATHS, 0
-        largest = max(array.size for array in trial.problem.inputs.values())
-        if deadly and largest <= SMALL:
-            return suspect
-        for small in self._small[finding.record.op]:
-            if (shown := self._shown_by(small, finding)) is not None:
-                return small, shown
-
-        def fails(trial: Trial) -> FindingRecord | None:
-            nonlocal deaths
-            shown = None if deaths >= DYING else self._shown_by(trial, finding)
-            deaths += deadly and shown is not None
-            return shown
+        def shown(small: Trial) -> FindingRecord | None:
+            try:
+                reference(small.problem)
+            except REFUSALS:  # the op's formula takes no such shape
+                return None
+            failures = self._failures([small], [finding.record.backend])
+            return next((one for _, one in failures if one.id == finding.id), None)
 
         best = replace(trial, case=trial.case.partition("#")[0]), finding
+        end = min(end, time.monotonic() + SHRINKING)
         for steps in (_shorter, _plainer):
-            best = descend(best, steps, fails, deadline)
-        self._small[finding.record.op].append(best[0])
+            best = descend(best, steps, shown, end)
         return best
 
-    def _shown_by(self, trial: Trial, finding: FindingRecord) -> FindingRecord | None:
-        """The finding as another trial shows it on its backend."""
-        try:
-            reference(trial.problem)
-        except REFUSALS:  # the op's formula takes no such shape
-            return None
-        for _, seen in self._examine([trial], [finding.record.backend]):
-            if seen.id == finding.id:
-                return seen
-        return None
-
-    # --- reporting ----------------------------------------------------------------
-
-    def describe(self, suspect: Suspect) -> tuple[FindingRecord, str]:
+    def _described(self, suspect: Suspect) -> tuple[FindingRecord, str]:
         """A finding and its script."""
         trial, found = suspect
-        message = _plain(found.record.message)
+        # Without positions in our code.
+        message = re.sub(r" in \w+ \(evaluate.py:\d+\)", "", found.record.message)
         record = structs.replace(found.record, message=message, case=trial.name)
         shapes = {name: [*a.shape] for name, a in trial.problem.inputs.items()}
         finding = structs.replace(found, record=record, shapes=shapes, seed=self.seed)
@@ -194,34 +189,26 @@ def findings_of(op: Op, records: Iterable[AgreeRecord]) -> Iterator[FindingRecor
 
     Wrong outputs come first, because they make the gradients wrong as well.
     """
-    by_backend: dict[str, list[AgreeRecord]] = defaultdict(list)
+
+    def part(record: AgreeRecord) -> str:
+        if record.tensor == "all":
+            return "run"
+        if record.tensor in op.outputs:
+            return "forward"
+        return "state" if record.tensor in op.state else "backward"
+
+    def badness(record: AgreeRecord) -> tuple[bool, bool, float]:
+        """A missing or infinite number is worse than a wrong one."""
+        far = -1.0 if record.distance is None else record.distance
+        return part(record) == "forward", record.verdict != "disagree", far
+
+    by_backend = defaultdict[str, list[AgreeRecord]](list)
     for record in records:
         if record.verdict not in PASSING:
             by_backend[record.backend].append(record)
     for wrong in by_backend.values():
-        first = [r for r in wrong if _part(op, r) == "forward"]
-        worst = max(first or wrong, key=_badness)
-        yield FindingRecord(record=worst, part=_part(op, worst))
-
-
-def _badness(record: AgreeRecord) -> tuple[bool, float]:
-    """Sorts records: a missing or infinite number is worse than a wrong one."""
-    distance = record.distance
-    return record.verdict != "disagree", -1.0 if distance is None else distance
-
-
-def _part(op: Op, record: AgreeRecord) -> str:
-    """The part that computes a tensor: forward, backward, state, or run for all."""
-    if record.tensor == "all":
-        return "run"
-    if record.tensor in op.outputs:
-        return "forward"
-    return "state" if record.tensor in op.state else "backward"
-
-
-def _plain(message: str) -> str:
-    """A message without OneFlow's colour codes and without positions in our code."""
-    return re.sub(r"\x1b\[[0-9;]*m| in \w+ \(evaluate.py:\d+\)", "", message)
+        worst = max(wrong, key=badness)
+        yield FindingRecord(record=worst, part=part(worst))
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:
@@ -252,30 +239,6 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
 
 
 # What is drawn --------------------------------------------------------------------
-
-
-def _draw_trial(rng: Rng, op: Op, source: str, risky: bool) -> Trial | None:
-    """Draw a trial of an op; None if none of `TRIES` cases is admitted.
-
-    A `risky` trial, which can crash a worker, has an empty input or is one of the
-    page's odd cases.
-    """
-    drawn = (_draw_case(rng, op, risky) for _ in range(TRIES))
-    case = next(filter(None, drawn), None)
-    if case is None:
-        return None
-    values, laid, given = (_one(rng, [*REGIMES.values()]) for _ in range(3))
-    mixture = Regime(
-        "fuzz",
-        # A stride of 0 takes values that are repeated.
-        (laid if laid.layout == "expanded" else values).values,
-        cotangent=given.cotangent,
-        layout=laid.layout,
-        cotangent_layout=given.cotangent_layout,
-        first_only=values.first_only,
-    )
-    dtype, seed = _one(rng, ("float32", "float64")), int(rng.integers(2**32))
-    return cases.trial(op, case, mixture, dtype, seed, source)
 
 
 def _one(rng: Rng, among: Sequence[Any]) -> Any:

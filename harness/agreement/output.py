@@ -1,16 +1,17 @@
-"""Reports of the agreement suite: JUnit XML and Markdown."""
+"""Reports of the agreement suite: the verdict on an op, JUnit XML and Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from gradwatch.harness.agreement.overall import grouped
 from gradwatch.harness.judging.defects.known import unexpected
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.markdown import cell, code, legal_xml
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
+from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 
 if TYPE_CHECKING:
     from junitparser import TestSuite
@@ -18,15 +19,70 @@ if TYPE_CHECKING:
 Judged = Document[AgreeRecord, AgreeSummary]
 
 _place = attrgetter("op", "backend")
+Place = TypeVar("Place")
 
 
-def junit(document: Judged) -> str:
-    """JUnit XML: one test case for each op and backend."""
-    return as_text(suite_of(document))
+def grouped(
+    records: Iterable[AgreeRecord], place: Callable[[AgreeRecord], Place]
+) -> dict[Place, list[AgreeRecord]]:
+    """Records by their place; of each the one that says most comes first.
+
+    That is one without a number, as of a crash, then one with a diagnosis, then one
+    with a large error.
+    """
+    groups: dict[Place, list[AgreeRecord]] = {}
+    for record in records:
+        groups.setdefault(place(record), []).append(record)
+    for several in groups.values():
+        several.sort(key=lambda r: (r.distance is None, r.telling), reverse=True)
+    return groups
 
 
-def as_text(*suites: TestSuite) -> str:
-    """Suites as JUnit XML."""
+@dataclass(frozen=True)
+class Overall:
+    """What a table shows of an op on a backend.
+
+    Attributes:
+        verdict: That of the worst record; where all are right, imprecise (at least one
+            is), agree, vacuous (nothing could be told) or unsupported.
+        worst: The worst unexpected record; else the worst known defect; else the record
+            with the largest ratio.
+        unexpected: The number of records that are not as expected.
+        listed: Whether a known defect is among the records.
+    """
+
+    verdict: str
+    worst: AgreeRecord
+    unexpected: int
+    listed: bool
+
+
+def overall(records: Sequence[AgreeRecord]) -> Overall:
+    """The verdict on an op and one or several backends, from one or more records."""
+    wrong, listed = unexpected(records), [one for one in records if one.listed]
+    worst = max(wrong or listed or records, key=badness)
+    verdict: str = worst.verdict
+    seen = {record.verdict for record in records}
+    if not (wrong or listed or seen == {"unsupported"}):
+        nothing = seen <= {"vacuous", "unsupported"}
+        right = "vacuous" if nothing else "agree"
+        verdict = "imprecise" if "imprecise" in seen else right
+    return Overall(verdict, worst, len(wrong), bool(listed))
+
+
+def badness(record: AgreeRecord) -> tuple[int, float]:
+    """Sorts records: the failing ones by verdict, the worst last, and then by ratio.
+
+    What is imprecise comes before them: its ratio is the one to show.
+    """
+    verdict = record.verdict
+    rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
+    rank = 1 if verdict == "imprecise" else rank
+    return rank, record.distance or 0.0
+
+
+def junit(*suites: TestSuite) -> str:
+    """Suites of JUnit as XML."""
     from junitparser import JUnitXml
 
     xml = JUnitXml("gradwatch")
@@ -65,7 +121,14 @@ def markdown(document: Judged) -> str:
     """A summary that starts with the failures."""
     summary = document.summary
     bad = unexpected(document.records)
-    lines = [_headline(bad, summary), ""]
+    headline = f"All as expected: {summary.judged} tensors judged"
+    if bad:
+        first, of_all = bad[0], f"({len(bad)} of {summary.judged} tensors)"
+        at = f"{cell(first.op)} on {first.backend}: {cell(first.tensor)}"
+        headline = f"**{at} {first.verdict}** {of_all}"
+    elif summary.gone:
+        headline = f"**{len(summary.gone)} known defects are gone**"
+    lines = [headline, ""]
     for (op, backend), records in grouped(bad, _place).items():
         worst = records[0]
         lines.append(
@@ -77,15 +140,3 @@ def markdown(document: Judged) -> str:
         f"- not run: {code(b)}: {cell(why)}" for b, why in summary.missing.items()
     ]
     return "\n".join(lines) + "\n"
-
-
-def _headline(bad: Sequence[AgreeRecord], summary: AgreeSummary) -> str:
-    if bad:
-        first = bad[0]
-        return (
-            f"**{cell(first.op)} on {first.backend}: {cell(first.tensor)} "
-            f"{first.verdict}** ({len(bad)} of {summary.judged} tensors)"
-        )
-    if summary.gone:
-        return f"**{len(summary.gone)} known defects are gone**"
-    return f"All as expected: {summary.judged} tensors judged"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Container, Iterable
 from pathlib import Path
 
 from msgspec import structs
@@ -25,8 +24,8 @@ from gradwatch.harness.project.records import (
 )
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import DEATHS
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.lifetime import with_this_process
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.impls.catalogue import framework_of
 
 FOLDER = ROOT / "results" / "findings"
@@ -48,29 +47,22 @@ def save(finding: FindingRecord, text: str, folder: Path = FOLDER) -> Path:
         before = by_id.pop(finding.id, None)
         if before and before.elements < finding.elements:
             return folder / before.script
-        script = _free_name(finding, {f.script for f in by_id.values()})
-        finding = structs.replace(finding, script=script)
+        # Such as softmax-oneflow-crash, longer if that is another defect's.
+        record, taken = finding.record, {f.script for f in by_id.values()}
+        short = f"{record.op}-{framework_of(record.backend)}-{record.verdict}"
+        flavour = record.backend.partition("_")[2]
+        longer = f"{short}-{finding.place}", f"{short}-{finding.place}-{flavour}"
+        names = (f"{name}.py" for name in (short, *longer))
+        script = next(name for name in names if name not in taken)
         documents.replace_file(folder / script, text)
-        write_index([*by_id.values(), finding], folder)
-        if before and before.script not in {f.script for f in load(folder)[0]}:
+        by_id[finding.id] = structs.replace(finding, script=script)
+        records = [by_id[name] for name in sorted(by_id)]
+        summary = FuzzSummary(findings=len(records))
+        content = documents.document(records, summary, Environment())
+        documents.replace_file(folder / INDEX, documents.dumps(content) + "\n")
+        if before and before.script not in taken | {script}:
             (folder / before.script).unlink(missing_ok=True)
     return folder / script
-
-
-def _free_name(site: FindingRecord, taken: Container[str]) -> str:
-    """A name such as softmax-oneflow-crash.py, longer if that is another defect's."""
-    record, flavour = site.record, site.record.backend.partition("_")[2]
-    short = f"{record.op}-{framework_of(record.backend)}-{record.verdict}"
-    names = (short, f"{short}-{site.place}", f"{short}-{site.place}-{flavour}")
-    return next(f"{name}.py" for name in names if f"{name}.py" not in taken)
-
-
-def write_index(findings: Iterable[FindingRecord], folder: Path) -> None:
-    """Replace the index of a folder."""
-    records = sorted(findings, key=lambda record: record.id)
-    summary = FuzzSummary(findings=len(records))
-    content = documents.document(records, summary, Environment())
-    documents.replace_file(folder / INDEX, documents.dumps(content) + "\n")
 
 
 def load(folder: Path = FOLDER) -> tuple[list[FindingRecord], list[str]]:

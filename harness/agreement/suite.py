@@ -1,33 +1,47 @@
 """The agreement suite: every op on every backend, judged against the reference.
 
-In addition to the verdicts it computes a matrix of pairs, see `pairs`.
+It runs in a process of its own, which a page or a formula can end. Beside the verdicts
+it says how far backends are from each other: the ratio of a pair is |a - b| over the
+sum of both rounding radii. Where it is above the limit, one of the two is wrong; this
+needs no reference, and shows outliers.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+import numpy as np
+from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.pairs import Pairs, distances, keep_worst, largest
-from gradwatch.harness.judging.cases import REGIMES, Trial
+from gradwatch.harness.judging.cases import REGIMES, Trial, trials
 from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.defects.where import like
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
-from gradwatch.harness.workers.fitness import judge_outcome
+from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number
+from gradwatch.harness.project.traits import compiles, traits_of
+from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.pages import Pages
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls.catalogue import framework_of
-from gradwatch.impls.contract import Problem
+from gradwatch.impls.contract import Op
+
+#: The largest ratio of each two, by their names in alphabetical order.
+Pairs = dict[str, dict[str, Number]]
+#: Guards nothing.
+_FREE = nullcontext()
 
 
 class Asked(Struct, kw_only=True):
@@ -124,36 +138,6 @@ def combined(
     return summary
 
 
-def agree(
-    trials: Iterable[Trial],
-    backends: Sequence[str],
-    *,
-    devices: Sequence[str] = ("cpu",),
-    entries: Sequence[known.Known] | None = None,
-    fleet: Fleet | None = None,
-    timeout: float = 60.0,
-) -> Agreement:
-    """Run trials on backends and judge every tensor that they return.
-
-    Args:
-        trials: The trials; see `gradwatch.harness.judging.cases.trials`.
-        backends: Names of backends.
-        devices: "cpu", "cuda".
-        entries: Known outcomes; by default those of the data file.
-        fleet: Workers that are reused after this call; by default new ones.
-        timeout: Seconds for one case on one backend.
-    """
-    listed = known.load() if entries is None else entries
-    agreement = Agreement()
-    with nullcontext(fleet) if fleet else Fleet(jobs=2) as workers:
-        asked = product(trials, backends, devices)
-        tasks = [Task(*one) for one in asked]
-        for trial, outcomes in gathered(tasks, workers, timeout):
-            agreement.add(judge_trial(trial, outcomes, listed))
-    agreement.gone = gone(agreement.records, listed)
-    return agreement
-
-
 def gone(
     records: Sequence[AgreeRecord], entries: Sequence[known.Known]
 ) -> tuple[known.Known, ...]:
@@ -161,10 +145,117 @@ def gone(
     return (*known.gone(records, entries), *known.unseen(records))
 
 
-def gathered(
-    tasks: Sequence[Task], fleet: Fleet, timeout: float = 60.0
-) -> Iterator[tuple[Trial, list[Outcome]]]:
-    """Each trial with its outcomes on one device, as soon as all of them are there."""
+class Step(Struct):
+    """The verdicts on a trial; done, total: trials judged, and that were to be."""
+
+    verdicts: Agreement
+    done: int
+    total: int
+
+
+def judged(
+    asked: Asked,
+    child: Child,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Agreement:
+    """The verdicts that a process with the job `judge` gives, as `agree` would.
+
+    An op whose page or formula cannot be run has one record, with what has happened.
+    """
+    entries = known.load()  # a damaged file ends a run before it begins
+    agreement, failed = Agreement(), dict[str, Failed]()
+
+    def request(left: Sequence[str]) -> Asked:
+        return structs.replace(asked, ops=left, settled=agreement.trials)
+
+    for step in child.run(asked.ops, request, Step):
+        if isinstance(step, Failed):
+            failed.setdefault(step.op, step)
+        else:
+            agreement.add(step.verdicts)
+            progress(step.done, step.total)
+    agreement.records += map(unjudged, failed.values())
+    agreement.gone = gone(agreement.records, entries)
+    return agreement
+
+
+def unjudged(failed: Failed) -> AgreeRecord:
+    """The record of an op whose page or formula failed, at a case or before any."""
+    return AgreeRecord(
+        op=failed.case.partition("[")[0] or Path(failed.op).stem,
+        case=failed.case or f"{Path(failed.op).stem}[page]",
+        regime="",
+        backend="reference",
+        framework="reference",
+        framework_version="",
+        device="cpu",
+        dtype="",
+        tensor="all",
+        verdict=failed.verdict,
+        message=failed.message,
+    )
+
+
+def judge(content: bytes, link: Link) -> None:
+    """The job: judge what is asked, and hand over each trial."""
+    asked = msgspec.msgpack.decode(content, type=Asked)
+    pages = link.kept(Pages)  # before the threads of the fleet
+    fleet = link.kept(Fleet, jobs=asked.jobs)
+    link.patience, chosen = asked.timeout, list[Trial]()
+    for op in asked.ops:
+        with link.at(op):
+            for trial in _chosen(op, asked, pages.load):
+                chosen.append(trial)
+                link.alive()
+    settled = {*asked.settled}
+    tasks = [
+        Task(trial, backend, device)
+        for trial, device, backend in product(chosen, asked.devices, asked.backends)
+        if (trial.name, device) not in settled
+        and (not asked.sampled or in_sample(trial, backend))
+    ]
+    total = len({(t.trial.name, t.device) for t in tasks})
+    found = verdicts(tasks, fleet, known.load(), timeout=asked.timeout, at=link.at)
+    for done, of_trial in enumerate(found, 1):
+        link.tell(Step(of_trial, done, total))
+
+
+def _chosen(source: str, asked: Asked, load: Callable[[str], Op]) -> Iterator[Trial]:
+    """The trials of an op that are asked for.
+
+    Raises:
+        ValueError: Its page gives it the name of another one that is judged: their
+            trials could not be told apart.
+    """
+    op, stem = load(source), Path(source).stem
+    others = [Path(other).stem for other in asked.ops if other != source]
+    if op.name != stem and (op.name in others or source == stem):
+        raise ValueError(f"the page {source} calls its op {op.name!r}")
+    how = {name: getattr(asked, name) for name in ("regimes", "dtypes", "orders")}
+    for trial in trials(op, seed=asked.seed, source=source, **how):
+        if not asked.cases or like(trial.name, *asked.cases):
+            yield trial
+
+
+def verdicts(
+    tasks: Sequence[Task],
+    fleet: Fleet,
+    entries: Sequence[known.Known],
+    *,
+    timeout: float = 60.0,
+    at: Callable[[str, str], AbstractContextManager[None]] = lambda op, case: _FREE,
+    pairs: bool = True,
+) -> Iterator[Agreement]:
+    """Run tasks, and yield the verdicts on each trial and device.
+
+    Args:
+        tasks: The tasks, each trial on the same backends of a device.
+        fleet: The workers that run them.
+        entries: Known outcomes.
+        timeout: Seconds for one task.
+        at: Guards the judging of a trial by its op and name.
+        pairs: Compare backends with each other, too, even where nothing is wrong.
+    """
     asked = Counter((task.trial.name, task.device) for task in tasks)
     waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in fleet.run(tasks, timeout=timeout):
@@ -172,24 +263,14 @@ def gathered(
         place = trial.name, outcome.task.device
         waiting[place].append(outcome)
         if len(waiting[place]) == asked[place]:
-            yield trial, waiting.pop(place)
+            with at(trial.op, trial.name):
+                yield _judged(trial, waiting.pop(place), entries, pairs)
 
 
-def judge_trial(
-    trial: Trial,
-    outcomes: list[Outcome],
-    entries: Sequence[known.Known],
-    *,
-    pairs: bool = True,
+def _judged(
+    trial: Trial, outcomes: list[Outcome], entries: Sequence[known.Known], pairs: bool
 ) -> Agreement:
-    """The verdicts on a trial on all backends of one device.
-
-    Args:
-        trial: The trial.
-        outcomes: One of each backend, at least one.
-        entries: Known outcomes.
-        pairs: Compare backends with each other, too, even where nothing is wrong.
-    """
+    """The verdicts on a trial on all backends of one device."""
     op, device = trial.problem.op.name, outcomes[0].task.device
     agreement = Agreement(trials=[(trial.name, device)])
     asked = Question.of(trial.problem, compute_on(device, trial.problem.dtype))
@@ -205,12 +286,15 @@ def judge_trial(
             tensors[backend] = outcome.result.tensors
             if not outcome.repeatable:
                 agreement.unrepeatable.append(f"{trial.name} {backend}")
-        judged[backend] = [
-            record_of(trial, outcome, j) for j in judge_outcome(outcome, asked)
-        ]
-    matrix = agreement.pairs.setdefault(op, {})
+        judged[backend] = [record_of(trial, outcome, j) for j in outcome.judged(asked)]
+    everything = [record for records in judged.values() for record in records]
     for tensor in names:
-        keep_worst(matrix, _compared(asked, tensor, tensors, judged, always=pairs))
+        wrong = [r for r in everything if r.tensor == tensor and r.verdict in _FAR]
+        if pairs or wrong:
+            valued = asked.right.set_valued
+            apart = {} if valued else distances(asked.right, tensor, tensors)
+            keep_worst(agreement.pairs.setdefault(op, {}), apart)
+            _name_outliers(wrong, {*judged}, apart, asked.right.limit)
     of_op = [entry for entry in entries if entry.of(op)]
     for backend, records in judged.items():
         reaching = [one for one in of_op if one.reaches(backend, trial, device)]
@@ -226,6 +310,8 @@ def judge_trial(
     return agreement
 
 
+#: Wrong numbers.
+_FAR = ("disagree", "nonfinite")
 #: Of unexpected verdicts, some seconds in all for one process.
 _DIAGNOSES = Diagnoses()
 #: The fields that a record and a judgement have in common.
@@ -249,6 +335,12 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
     judged["worst_index"] = list(judgement.worst_index)
     if judgement.verdict == "agree":
         judged["message"] = ""
+    flags = [
+        name if value else f"not-{name}"
+        for name, value in sorted(trial.problem.attributes.items())
+        if isinstance(value, bool)
+    ]
+    flags += ["empty"] * trial.problem.empty
     return AgreeRecord(
         op=trial.problem.op.name,
         case=trial.name,
@@ -258,50 +350,93 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
         framework_version=outcome.version,
         device=outcome.task.device,
         dtype=trial.problem.dtype,
-        flags=_flags(trial.problem),
+        flags=flags,
         order=trial.order,
         **judged,
     )
 
 
-def _flags(problem: Problem) -> list[str]:
-    """What a problem has beside numbers: training, not-training, empty."""
-    names = [
-        name if value else f"not-{name}"
-        for name, value in sorted(problem.attributes.items())
-        if isinstance(value, bool)
-    ]
-    return [*names, "empty"] if problem.empty else names
-
-
-def _compared(
-    asked: Question,
-    tensor: str,
-    tensors: Mapping[str, Mapping[str, Any]],
-    judged: Mapping[str, list[AgreeRecord]],
-    *,
-    always: bool,
-) -> Pairs:
-    """The distances of backends, `always` or where one is wrong.
-
-    The messages then say which backends are outliers, if all others agree.
-    """
-    wrong = [
-        record
-        for records in judged.values()
-        for record in records
-        if record.tensor == tensor and record.verdict in ("disagree", "nonfinite")
-    ]
-    if not (always or wrong):
-        return {}
-    right = asked.right
-    found = {} if right.set_valued else distances(right, tensor, tensors)
-    accused = {record.backend for record in wrong}
-    rest = [backend for backend in judged if backend not in accused]
-    if len(rest) > len(accused) > 0 and largest(found, rest) <= right.limit:
+def _name_outliers(
+    wrong: Sequence[AgreeRecord], backends: set[str], apart: Pairs, limit: float
+) -> None:
+    """Say in the records of what is wrong that all other backends agree."""
+    rest = backends - {record.backend for record in wrong}
+    ratios = (apart.get(a, {}).get(b) or 0.0 for a in rest for b in rest)
+    if len(rest) > len(backends) - len(rest) and max(ratios, default=0.0) <= limit:
         for record in wrong:
             record.message += (
                 f"; outlier: {record.backend} against {len(rest)} others, "
                 "which agree with each other"
             )
-    return found
+
+
+def distances(
+    right: Reference, tensor: str, tensors: Mapping[str, Mapping[str, Any]]
+) -> Pairs:
+    """The largest ratio of each two backends that have this tensor, in its shape.
+
+    Only elements with a finite reference and radius count. A number that is missing in
+    one of the two is infinitely far.
+    """
+    truth = right.truths["first"][tensor]
+    found = {name: all_of_it.get(tensor) for name, all_of_it in tensors.items()}
+    alike = {
+        name: array
+        for name, array in found.items()
+        if array is not None and array.shape == truth.value.shape
+    }
+    sound = np.isfinite(truth.value) & np.isfinite(truth.radius)
+    rows = [array[sound].astype(right.wide) for array in alike.values()]
+    names, pairs = [*alike], Pairs()
+    with np.errstate(all="ignore"):
+        for i, name in enumerate(names[:-1]):
+            gap = np.abs(np.stack(rows[i + 1 :]) - rows[i])
+            ratios = np.where(gap == 0, 0.0, gap / (2 * truth.radius[sound]))
+            worst = ratios.max(1, initial=0.0)  # nan where one is nan
+            worst = np.where(np.isnan(worst), np.inf, worst).astype(np.float64)
+            pairs[name] = dict(zip(names[i + 1 :], worst.tolist(), strict=True))
+    return pairs
+
+
+def keep_worst(worst: Pairs, pairs: Pairs) -> None:
+    """Take in ratios where they are larger than what is there."""
+    for name, row in pairs.items():
+        own = worst.setdefault(name, {})
+        for other, ratio in row.items():  # a million in a run
+            if other not in own or (ratio or 0.0) > (own[other] or 0.0):
+                own[other] = ratio
+
+
+# Samples --------------------------------------------------------------------------
+
+# Frameworks that compile each shape are judged in part, unless they and an op, or a
+# case, are named: all cases of all ops would take JAX half an hour, and inductor takes
+# 2 s for each shape, layout and precision. Each op is judged in its first case, in all
+# regimes of values, since the numbers of a tensor cost nothing.
+
+
+def precisions(backend: str) -> Sequence[str]:
+    """Those in which a sample is judged; empty where everything is."""
+    return traits_of(backend).sampled if compiles(backend) else ()
+
+
+def in_sample(trial: Trial, backend: str) -> bool:
+    """Whether a backend is judged in a trial when nothing is named."""
+    some = precisions(backend)
+    if not some:
+        return True
+    first = next(iter(trial.problem.op.cases), "")
+    laid_out = traits_of(backend).compiles_layouts and trial.layout != "contiguous"
+    return trial.case == first and trial.problem.dtype in some and not laid_out
+
+
+def explained(backends: Sequence[str]) -> dict[str, str]:
+    """What is judged of those backends that are judged in part, and why."""
+    return {
+        backend: "judged in the first case of each op"
+        f"{', in C order' if traits_of(backend).compiles_layouts else ''}, in "
+        f"{' and '.join(some)}: "
+        "every shape is compiled; name --op and --backend to judge all of it"
+        for backend in backends
+        if (some := precisions(backend))
+    }

@@ -32,8 +32,8 @@ def check(content: bytes, link: Link) -> None:
         at = f" {place}"
         link.moved(place)
 
-    running = link.running("", patience=asked["timeout"])
-    with running, ticking(lambda: f"checking{at}"):
+    link.patience = asked["timeout"]
+    with link.running(""), ticking(lambda: f"checking{at}"):
         found = answered(asked, announce)
     link.tell(found)
 

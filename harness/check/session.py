@@ -50,7 +50,7 @@ from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.formulas.fork import Ended, forked
+from gradwatch.harness.workers.fork import Ended, forked
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case, Op
 

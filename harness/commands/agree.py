@@ -16,11 +16,22 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gradwatch.harness.agreement.output import junit, markdown
-from gradwatch.harness.agreement.overall import Overall, grouped, overall
-from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.agreement.sampling import explained, in_part
-from gradwatch.harness.agreement.suite import Agreement, Asked, combined
+from gradwatch.harness.agreement.output import (
+    Overall,
+    grouped,
+    junit,
+    markdown,
+    overall,
+    suite_of,
+)
+from gradwatch.harness.agreement.suite import (
+    Agreement,
+    Asked,
+    combined,
+    explained,
+    judge,
+    judged,
+)
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress
 from gradwatch.harness.dashboard.families import family_of
@@ -78,11 +89,11 @@ def command(
     missing, or all that are asked.
     """
     ops, pages, backends = (given.pop(name) for name in ("ops", "pages", "backends"))
-    among = bool(ops or pages or given["dtypes"])
+    whole = given["cases"] or (backends and (ops or pages or given["dtypes"]))
     asked = Asked(
         ops=options.sources(ops, pages),
         backends=options.framework_backends(backends),
-        sampled=in_part(cases=given["cases"], backends=backends, among=among),
+        sampled=not whole,
         **{name: value for name, value in given.items() if value != ()},
     )
     if address == "local":
@@ -106,9 +117,10 @@ def command(
             [b for b in asked.backends if b not in agreed.missing]
         )
     content = recording.document(agreed.records, summary)
-    for target, text in ((junit_file, junit), (markdown_file, markdown)):
-        if target:
-            recording.replace_file(Path(target), text(content))
+    if junit_file:
+        recording.replace_file(Path(junit_file), junit(suite_of(content)))
+    if markdown_file:
+        recording.replace_file(Path(markdown_file), markdown(content))
     if pages and json_file:  # of pages outside the project nothing is kept
         recording.write(content, json_file)
     elif not pages and agreed.records:

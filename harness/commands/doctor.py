@@ -22,7 +22,7 @@ from gradwatch.harness.project.git import NoCommit, NotTrusted
 from gradwatch.harness.project.machines import memory
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.pythons.interpreters import (
+from gradwatch.harness.workers.interpreters import (
     Interpreter,
     broken,
     interpreter_of,

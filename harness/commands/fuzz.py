@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -62,7 +61,6 @@ def command(
     Exit code: 0; 1 if a page cannot be run, if nothing was judged, or if a finding is
     gone (--replay); 3 if all backends are missing.
     """
-    end = time.monotonic() + budget
     if replay:
         return _replay(folder or store.FOLDER)
     folder = folder or store.LATEST
@@ -70,7 +68,6 @@ def command(
         ops=options.sources(ops, pages),
         backends=options.framework_backends(backends),
         budget=budget,
-        end=end,
         seed=seed,
     )
     run, interrupted = SearchState(), False
@@ -99,14 +96,12 @@ def command(
 class SearchRequest(Struct):
     """Where to look, for how many seconds; `seen` was found already.
 
-    `end` is when they are over, on time.monotonic: one clock for all processes. The
-    page and its formula may be silent for `patience` seconds.
+    The page and its formula may be silent for `patience` seconds.
     """
 
     ops: Sequence[str]
     backends: Sequence[str]
     budget: float
-    end: float
     seed: int
     seen: Sequence[str] = ()
     patience: float = PATIENCE
@@ -136,9 +131,12 @@ def _hunt(
     progress: Callable[[int, int], None],
 ) -> None:
     """Let a process with the job `hunt` look, and keep what it finds."""
+    end = time.monotonic() + asked.budget
 
     def request(left: Sequence[str]) -> SearchRequest:
-        return structs.replace(asked, ops=left, seen=[*run.findings])
+        # Starting counts, but at least half of the time is for searching.
+        budget = max(end - time.monotonic(), asked.budget / 2)
+        return structs.replace(asked, ops=left, budget=budget, seen=[*run.findings])
 
     for one in child.run(asked.ops, request, SearchState):
         if isinstance(one, Failed):
@@ -146,8 +144,7 @@ def _hunt(
             continue
         run.tried, run.judged = run.tried + one.tried, run.judged + one.judged
         run.missing |= one.missing
-        seconds = time.monotonic() - asked.end + asked.budget
-        progress(int(seconds), int(asked.budget))
+        progress(int(time.monotonic() - end + asked.budget), int(asked.budget))
         if one.finding is not None:
             found, script = one.finding, store.save(one.finding, one.text, folder).name
             if found.id not in run.findings:
@@ -158,32 +155,20 @@ def _hunt(
 def hunt(content: bytes, link: Link) -> None:
     """The job: look where is asked, and hand over each finding."""
     asked = msgspec.msgpack.decode(content, type=SearchRequest)
-    ops: dict[str, Op] = {}
+    link.patience, ops = asked.patience, dict[str, Op]()
     for source in asked.ops:
-        with link.at(source, patience=asked.patience):
+        with link.at(source):
             ops[source] = load_op(source)
-
-    @contextlib.contextmanager
-    def at(source: str) -> Iterator[None]:
-        good = False
-        with link.at(source, patience=asked.patience):
-            yield
-            good = True
-        if not good:
-            ops.pop(source, None)
 
     def tell(finding: FindingRecord | None = None, text: str = "") -> None:
         counts = (search.tried, search.judged, search.missing)
         link.tell(SearchState(*counts, finding=finding, text=text))
         search.tried = search.judged = 0
 
-    frameworks = {framework_of(name) for name in asked.backends}
-    fleet = link.kept(Fleet, jobs=len(frameworks), waiting=link.alive)
-    search = Hunt(asked.backends, fleet, asked.seed, at=at)
-    search.seen = set(asked.seen)
-    # Starting counts, but at least half of the time is for searching.
-    left = max(asked.end - time.monotonic(), asked.budget / 2)
-    for finding, text in search.run(ops, left, tell):
+    jobs = len({framework_of(name) for name in asked.backends})
+    fleet = link.kept(Fleet, jobs=jobs, waiting=link.alive)
+    search = Hunt(asked.backends, fleet, asked.seed, link.at, {*asked.seen})
+    for finding, text in search.run(ops, asked.budget, tell):
         tell(finding, text)
 
 

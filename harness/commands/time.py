@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.suite import Agreement, gathered, judge_trial
+from gradwatch.harness.agreement.suite import Agreement, verdicts
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, progress, say, show_grouped
 from gradwatch.harness.judging.cases import Trial
@@ -26,10 +25,9 @@ from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES, time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
-from gradwatch.harness.workers.fitness import why_unfit
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.interpreters import interpreter_of
+from gradwatch.harness.workers.messages import Task, why_unfit
 from gradwatch.harness.workers.pool import Fleet
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of
 
@@ -166,10 +164,10 @@ def measure(content: bytes, link: Link) -> None:
     """The job: judge and time what is asked, and hand over each case."""
     integrity.remember()  # before any page is read
     asked = msgspec.msgpack.decode(content, type=Asked)
-    loading = partial(link.at, patience=asked.patience)
+    link.patience = asked.patience
     of_ops = {"sizes": asked.sizes, "dtypes": asked.dtypes}
     try:
-        chosen = options.sized(asked.ops, loading, **of_ops, seed=asked.seed)
+        chosen = options.sized(asked.ops, link.at, **of_ops, seed=asked.seed)
     except click.UsageError as error:
         link.tell(Timed(refused=str(error)))
         return
@@ -194,12 +192,12 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
         return Worker(place, threads=asked.threads, waiting=link.alive)
 
     with workers(start) as worker:
+        # Before the clock runs, since judging would disturb it.
         judged, entries = Agreement(), known.load()
-        tasks = [Task(trial, name, device) for trial in trials for name in usable]
+        tasks = [Task(one, name, device) for one in trials for name in usable]
         with Fleet(jobs=os.cpu_count() or 1) as fleet:
-            for one, outcomes in gathered(tasks, fleet):
-                with link.at(one.op, one.name, asked.patience):
-                    judged.add(judge_trial(one, outcomes, entries, pairs=False))
+            for each in verdicts(tasks, fleet, entries, at=link.at, pairs=False):
+                judged.add(each)
         said = defaultdict[tuple[str, str], list[tuple[str, str]]](list)
         for record in judged.records:
             said[record.case, record.backend].append((record.verdict, record.message))
@@ -210,7 +208,7 @@ def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
             found = {b: why_unfit(said[one.name, b]) for b in usable}
             reasons = {b: why for b, why in found.items() if why} | judged.missing
             right = [name for name in usable if name not in reasons]
-            with link.at(one.op, one.name, asked.patience):
+            with link.at(one.op, one.name):
                 rows, why = time_trial(one, right, worker, seed=asked.seed, **settings)
                 label = f"{one.problem.op.name} {one.case} {one.problem.dtype}"
                 reasons |= why

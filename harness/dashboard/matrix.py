@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from statistics import fmean
 
-from gradwatch.harness.agreement.overall import Overall, grouped, overall
+from gradwatch.harness.agreement.output import Overall, grouped, overall
 from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.verdicts import VERDICTS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from gradwatch.harness.agreement.overall import grouped, overall
+from gradwatch.harness.agreement.output import grouped, overall
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
 from gradwatch.harness.dashboard.families import dialect_of, families, family_of

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.agreement.sampling import in_sample
+from gradwatch.harness.agreement.suite import in_sample
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import Question
@@ -28,9 +28,8 @@ from gradwatch.harness.timing.remote import prepare_steps, workers
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.timing.trial import PHASES
-from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
-from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.pythons.interpreters import Interpreter, has_cuda
+from gradwatch.harness.workers.interpreters import Interpreter, has_cuda
+from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
@@ -221,7 +220,7 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
     if outcome.result is None:
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
     # The ratios of all commits are to one radius.
-    judgements = list(judge_outcome(outcome, right.in_full()))
+    judgements = list(outcome.judged(right.in_full()))
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
     peak = worker.ask("prepare", **payload)["peak"]["one"]
     return Figures(

@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.agreement.overall import grouped
+from gradwatch.harness.agreement.output import grouped
 from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known

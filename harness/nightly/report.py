@@ -172,7 +172,7 @@ def junit(report: Report, agreement: Judged | None) -> str:
     parts = TestSuite("parts")
     for done in report.parts:
         parts.add_testcase(_part(done))
-    return output.as_text(*suites, parts)
+    return output.junit(*suites, parts)
 
 
 def _part(done: Result) -> TestCase:

@@ -1,7 +1,7 @@
 """Which backends run an op: those whose dialect its page has, and not too costly.
 
 The traits of such a backend say the cost. Whole frameworks are on request, too, until
-their environment is made (`gradwatch.harness.workers.pythons.interpreters.on_request`).
+their environment is made (`gradwatch.harness.workers.interpreters.on_request`).
 """
 
 from __future__ import annotations

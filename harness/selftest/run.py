@@ -23,9 +23,9 @@ from gradwatch.harness.selftest.examine import read
 from gradwatch.harness.selftest.mutants import read_mistakes
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.selftest.second import PLANTED
+from gradwatch.harness.workers.interpreters import interpreter_of, on_request
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.pool import sweep
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of, on_request
+from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Case, Op
 
@@ -174,10 +174,11 @@ def try_judges(
         for task in tasks(one, extent, leader)
     }
     outcome_of = dict[tuple[str, str], Outcome]()
-    outcomes = sweep([*asked.values()], jobs=jobs, timeout=timeout)
-    for done, outcome in enumerate(outcomes, 1):
-        outcome_of[outcome.task.trial.name, outcome.task.backend] = outcome
-        progress(done, len(asked))
+    with Fleet(jobs=jobs) as fleet:
+        outcomes = fleet.run([*asked.values()], timeout=timeout)
+        for done, outcome in enumerate(outcomes, 1):
+            outcome_of[outcome.task.trial.name, outcome.task.backend] = outcome
+            progress(done, len(asked))
     score, lost = Score(), defaultdict[str, list[str]](list)
     for place, task in asked.items():  # in order, whoever answered first
         outcome = outcome_of[place]

@@ -28,9 +28,8 @@ from gradwatch.harness.timing.intervals import FEWEST, Estimate, resampled
 from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps, workers
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import Run
-from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
-from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.pythons.interpreters import Interpreter, interpreter_of
+from gradwatch.harness.workers.interpreters import Interpreter, interpreter_of
+from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 
@@ -157,7 +156,7 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
     """Raise WrongGradient if a side must not be timed."""
     task = Task(plan.trial, side.backend, plan.device)
     outcome = Outcome.of(task, worker.ask(task.request, **task.payload()), "")
-    judgements = judge_outcome(outcome, Question.of(task.problem))
+    judgements = outcome.judged(Question.of(task.problem))
     why = why_unfit((j.verdict, j.message) for j in judgements)
     if why:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")

@@ -32,7 +32,6 @@ from gradwatch.harness.timing.steps import (
 )
 from gradwatch.harness.timing.timers import EventTimer, HostTimer
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import unpack
 from gradwatch.harness.workers.evaluate import load_backend, problem_of
 from gradwatch.impls.contract import Backend, Problem, Step
 
@@ -149,7 +148,7 @@ def draw(request: Request) -> dict[str, Any]:
     its events enclose, infinity where the host's clock is read.
     """
     rotation, phase = _ready[request["step"]], request["phase"]
-    rotation.draw(phase, unpack(request["picks"]))
+    rotation.draw(phase, request["picks"])
     timer, shown = timer_of(rotation.steps[0]), math.inf
     if isinstance(timer, EventTimer):
         run = RotatingPhase(rotation, phase)

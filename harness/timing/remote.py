@@ -10,8 +10,8 @@ from typing import Any
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.timing.timers import SHORTEST, Reading, Run
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
 
 

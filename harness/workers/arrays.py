@@ -1,9 +1,8 @@
-"""Encodes arrays as bytes for other processes, and makes their memory layouts there.
+"""Encodes messages to other processes, and makes memory layouts of arrays there.
 
 NumPy versions differ between interpreters, so neither arrays nor seeds are pickled: an
-array is sent as its dtype, shape, layout and contiguous bytes in C order. The receiver
-makes the strides of the layout. A message is of builtin types alone; neither side can
-make the other import or call anything.
+array is sent as its dtype, shape and bytes in C order, all else as builtin types.
+Neither side can make the other import or call anything.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,15 +20,19 @@ from numpy.lib.stride_tricks import as_strided
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Array
 
-#: dtype (NumPy's, with its byte order), shape, layout, bytes in C order.
-Packed = tuple[str, tuple[int, ...], str, bytes]
-
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _KINDS = "biufc"  # booleans, integers, reals, complex: dtypes of every NumPy
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what is not of a builtin type."""
+    """Refuses what is neither an array, a dtype nor of a builtin type."""
+
+    def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, np.dtype):
+            return (value.str,)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return sendable(value).dtype.str, value.shape, value.tobytes()
+        return None
 
     def reducer_override(self, value: Any) -> Any:
         if value is complex or type(value) is complex:
@@ -40,6 +43,13 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     """Refuses whatever is not data."""
 
+    def persistent_load(self, pid: Any) -> Any:
+        dtype, *rest = pid
+        if not rest:
+            return np.dtype(dtype)
+        shape, raw = rest
+        return np.frombuffer(raw, dtype).reshape(shape).copy()
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("builtins", "complex"):
             return complex
@@ -47,7 +57,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def encoded(message: Any) -> bytes:
-    """A message of builtin types as bytes.
+    """A message of arrays and builtin types as bytes.
 
     Raises:
         TypeError: It holds a value of another type.
@@ -66,44 +76,25 @@ def decoded(content: bytes) -> Any:
     return _Unpickler(io.BytesIO(content)).load()
 
 
-def pack(array: Array, layout: str = "contiguous") -> Packed:
-    """An array as builtin types; it arrives in `layout`.
+def sendable(array: Any) -> Any:
+    """The array, or the scalar, as it is.
 
     Raises:
         TypeError: Its dtype is not NumPy's own. bfloat16 is sent as float32.
-        UnknownName: There is no such layout.
     """
-    known("layout", layout, LAYOUTS)
-    array = np.asarray(array)
     if array.dtype.kind not in _KINDS:
         raise TypeError(
             f"an array of {array.dtype} cannot be sent: not every NumPy has this dtype;"
             " use one that holds its values exactly, such as float32"
         )
-    return array.dtype.str, array.shape, layout, array.tobytes()
-
-
-def unpack(packed: Packed) -> Array:
-    """Decode an array: writeable, and in its layout."""
-    dtype, shape, layout, raw = packed
-    return lay_out(np.frombuffer(raw, dtype).reshape(shape), layout)
-
-
-def pack_all(arrays: Mapping[str, Array | None]) -> dict[str, Packed | None]:
-    """Arrays by name, of which some may be missing."""
-    return {name: None if a is None else pack(a) for name, a in arrays.items()}
-
-
-def unpack_all(arrays: Mapping[str, Packed | None]) -> dict[str, Any]:
-    """Decode what `pack_all` has packed."""
-    return {name: None if p is None else unpack(p) for name, p in arrays.items()}
+    return array
 
 
 def plain(value: Any) -> Any:
-    """Attributes as builtin types, with NumPy scalars converted.
+    """What can be sent: NumPy scalars become builtin ones, and types dtypes.
 
     Raises:
-        TypeError: A value is neither builtin nor a NumPy scalar.
+        TypeError: A value is neither builtin nor of NumPy's own.
     """
     if isinstance(value, np.generic):
         return value.item()
@@ -111,6 +102,10 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return type(value)(map(plain, value))
+    if isinstance(value, np.ndarray):
+        return sendable(value)
+    if isinstance(value, (np.dtype, type)) and np.dtype(value).kind in _KINDS:
+        return np.dtype(value)
     if value is None or type(value) in (bool, int, float, complex, str, bytes):
         return value
     raise TypeError(f"an attribute cannot be sent: {value!r} is a {type(value)}")

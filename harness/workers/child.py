@@ -1,9 +1,8 @@
 """A process of our own that runs pages and formulas: a job, and the pipe to it.
 
-An op page may exit, hang, crash or raise at any place. What loads pages and runs their
-formulas is therefore a job in a child process. It says where it is before it runs any
-code of a page, and hands over each result at once. Whatever ends it costs the op that
-it was at; a fresh child goes on with the ops that are left.
+An op page may exit, hang, crash or raise at any place. So a job says where it is before
+it runs any code of a page, and hands over each result at once. Whatever ends it costs
+the op that it was at; a fresh child goes on with the ops that are left.
 """
 
 from __future__ import annotations
@@ -23,18 +22,15 @@ from gradwatch.harness.project import documents
 from gradwatch.harness.project.verdicts import Verdict
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.formulas.pages import PageEnded
+from gradwatch.harness.workers.pages import PageEnded
 from gradwatch.harness.workers.process import Process
 
-#: Ends of a child with no op to blame, after which each op gets a child of its own.
-STARTS = 2
 ENDING = 5.0  # seconds for an idle child to end its workers
 #: Seconds of silence while code of a page runs. The slowest reference of ours takes one
 #: at the largest size; where the silence is a worker's, which has a deadline of its
 #: own, `Link.alive` is called.
 PATIENCE = 60.0
 
-#: The workers beside it take the other cores; OpenBLAS's threads would wait in a loop.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
 
 BLAMED = "the page or its formula"
@@ -75,13 +71,17 @@ _received: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
 
 
 class Link:
-    """The child's side: where it is, what it has found, and what it keeps."""
+    """The child's side: where it is, what it has found, and what it keeps.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    Code of a page may be silent for `patience` seconds.
+    """
+
+    patience = PATIENCE
+
+    def __init__(self, connection: Connection, stack: contextlib.ExitStack) -> None:
+        self._connection, self._stack = connection, stack
         self._places = [At()]
         self._kept: dict[str, Any] = {}
-        self._stack = contextlib.ExitStack()
 
     def kept(self, kind: Callable[..., Any], **options: Any) -> Any:
         """A context manager that is entered once, and left when the child ends."""
@@ -91,11 +91,9 @@ class Link:
         return self._kept[key]
 
     @contextlib.contextmanager
-    def running(
-        self, op: str, case: str = "", patience: float = PATIENCE
-    ) -> Iterator[None]:
-        """Code of a page runs in this block; it is ended after that much silence."""
-        self._places.append(At(op, case, patience))
+    def running(self, op: str, case: str = "") -> Iterator[None]:
+        """Code of a page runs in this block; it is ended after too much silence."""
+        self._places.append(At(op, case, self.patience))
         self.alive()
         try:
             yield
@@ -104,16 +102,16 @@ class Link:
             self.alive()
 
     @contextlib.contextmanager
-    def at(self, op: str, case: str = "", patience: float = PATIENCE) -> Iterator[None]:
+    def at(self, op: str, case: str = "") -> Iterator[None]:
         """The same; whatever the page raises fails the op alone."""
-        with self.running(op, case, patience):
+        with self.running(op, case):
             try:
                 yield
             except PageEnded as how:
                 why = f"{BLAMED} ended the process: {how}"
-                self._send(Failed(op, case, "crash", why))
+                self.send(Failed(op, case, "crash", why))
             except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
-                self._send(Failed(op, case, "error", legible(in_short(error))))
+                self.send(Failed(op, case, "error", legible(in_short(error))))
 
     def moved(self, case: str) -> None:
         """Say that its code has come to another case."""
@@ -122,45 +120,44 @@ class Link:
 
     def alive(self) -> None:
         """Say that the code of the page goes on."""
-        self._send(self._places[-1])
+        self.send(self._places[-1])
 
     def tell(self, result: Any) -> None:
         """Hand a result over."""
-        self._send(Result(documents.packed(result)))
+        self.send(Result(documents.packed(result)))
 
-    def _send(self, message: _Message) -> None:
+    def send(self, message: _Message) -> None:
+        """Send a message; without anybody who listens there is nothing left to do."""
         try:
             self._connection.send_bytes(msgspec.msgpack.encode(message))
-        except OSError:  # nobody listens any longer
+        except OSError:
             os._exit(1)
-
-    def serve(self, job: Job) -> None:
-        """Answer requests until there are no more."""
-        over = EOFError, OSError, KeyboardInterrupt
-        with self._stack, contextlib.suppress(*over):
-            while True:
-                request = self._connection.recv_bytes()
-                try:
-                    job(request, self)
-                except Exception as error:  # noqa: BLE001  # a page can spoil anything
-                    self._send(Failed("", "", "crash", legible(in_short(error))))
-                    os._exit(1)
-                self._send(Done())
 
 
 def serve(number: int, module: str, name: str) -> None:
-    """Child entry point: serve requests from descriptor `number`."""
+    """Child entry point: answer requests from descriptor `number`."""
     os.set_inheritable(number, False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # see `Child.interrupt`
     job: Job = getattr(importlib.import_module(module), name)
-    Link(Connection(number)).serve(job)
+    connection, over = Connection(number), (EOFError, OSError, KeyboardInterrupt)
+    with contextlib.suppress(*over), contextlib.ExitStack() as stack:
+        link = Link(connection, stack)
+        while True:
+            request = connection.recv_bytes()
+            try:
+                job(request, link)
+            except Exception as error:  # noqa: BLE001  # a page can spoil anything
+                link.send(Failed("", "", "crash", legible(in_short(error))))
+                os._exit(1)
+            link.send(Done())
 
 
 class Child:
     """The command's side of a job, a function of a module; use it in `with`.
 
-    `options` are those of `Process`: by default it has one thread, and says nothing.
-    `blamed` is what ends it, in messages.
+    `blamed` is what ends it, in messages. `options` are those of `Process`: by default
+    it has one thread (the workers beside it take the other cores, and OpenBLAS's would
+    wait in a loop), and says nothing.
     """
 
     def __init__(self, job: Job, *, blamed: str = BLAMED, **options: Any) -> None:
@@ -187,20 +184,19 @@ class Child:
             request: Makes the request for those that are left of them.
             kind: The type of the results.
         """
-        left, unblamed = list(ops), 0
+        left = list(ops)
         while left:
             self.ask(request(left))
             failed = yield from self.answers(kind)
             if failed is None:
                 return
-            unblamed += failed.op not in left
             if failed.op in left:
                 left.remove(failed.op)
                 yield failed
-            elif unblamed == STARTS and len(left) == 1:
+            elif len(left) == 1:
                 yield Failed(left[0], "", failed.verdict, failed.message)
                 return
-            elif unblamed == STARTS:  # one of them spoils the process for the others
+            else:  # one of them spoils the process for the others
                 for op in left:
                     yield from self.run([op], request, kind)
                     self._end()

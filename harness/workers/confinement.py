@@ -35,6 +35,7 @@ MOST_PROCESSES = 256  # a compiler of kernels starts as many as there are cores
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _READS, _WRITES = 0b1101, 0b1111111110010  # execute, read; write, remove, make
 _REFER, _TRUNCATE, _TCP, _SIGNALS = 1 << 13, 1 << 14, 0b11, 0b10
+_OF_FILES = 0b111 | _TRUNCATE
 _NEW_USER, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x40000000, 0x08000000
 
 
@@ -127,7 +128,14 @@ def _rules(
     number = _call("syscall", _CREATE, rules, size, 0)
     for rights, paths in full.items():
         for path in paths:
-            _allow(number, path, rights)
+            try:
+                opened = os.open(path, os.O_PATH)
+            except OSError:  # it is not there
+                continue
+            allowed_here = rights if os.path.isdir(path) else rights & _OF_FILES
+            below, rule = 1, struct.pack("=Qi", allowed_here, opened)
+            _call("syscall", _ADD, number, below, rule, 0)
+            os.close(opened)
     return number
 
 
@@ -143,21 +151,6 @@ def restrict(rules: int) -> bool:
         return False
     _call("prctl", no_new_privileges, 1, 0, 0, 0)
     return _call("syscall", _RESTRICT, rules, 0) == 0
-
-
-def _allow(rules: int, path: Path | str, access: int) -> None:
-    """Add a path that is there; of a file, what files have."""
-    try:
-        opened = os.open(path, os.O_PATH)
-    except OSError:
-        return
-    of_files = 0b111 | _TRUNCATE
-    rule = struct.pack(
-        "=Qi", access if os.path.isdir(path) else access & of_files, opened
-    )
-    below = 1
-    _call("syscall", _ADD, rules, below, rule, 0)
-    os.close(opened)
 
 
 def _call(name: str, *arguments: object) -> int:

@@ -1,42 +1,34 @@
 """Runs one problem in this interpreter, in the ways that catch kernels.
 
-Forward and backward run once; then the backward runs again on the same graph; then both
-run again from the start. Comparing the three shows whether a backward overwrites its
-saved tensors or is not deterministic. Under stress there are also two graphs alive at
-once, whose buffers must not be one; a second backward with another cotangent; and
-inputs that need no gradient, one by one.
-
-On a GPU the results need not have the same bits: kernels that add with atomic
-operations, such as those of an index, add in another order each time (PyTorch,
-"Reproducibility"). There each of them has to be right.
+Forward and backward run once; then the backward again on the same graph; then both from
+the start: a backward may overwrite its saved tensors, or not be deterministic. On a GPU
+the bits may differ: kernels that add with atomic operations, such as those of an index,
+add in another order each time (PyTorch, "Reproducibility"). There each has to be right.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.arrays import Packed, legible, pack, pack_all, unpack
+from gradwatch.harness.workers.arrays import lay_out, legible
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import (
     Array,
     Backend,
-    Op,
     Problem,
     Step,
     Unsupported,
 )
 
 Request = Mapping[str, Any]
-#: Gradients by name, as they travel; None where there is none.
-Gradients = Mapping[str, Packed | None]
+Gradients = Mapping[str, Array | None]
 Way = tuple[str, Gradients]  # what was done, and the gradients that came out
 FROZEN = 4  # inputs that are frozen alone: each costs a forward and a backward
 
@@ -58,7 +50,7 @@ class PartlyFrozen(Problem):
 
 
 def evaluate(request: Request) -> dict[str, Any]:
-    """Outputs, gradients and state of a backend, packed; see `messages.Outcome`.
+    """Outputs, gradients and state of a backend; see `messages.Outcome`.
 
     Raises:
         Missing: The framework or the device is missing.
@@ -96,14 +88,18 @@ def evaluate(request: Request) -> dict[str, Any]:
         **read,
         "faults": faults,
         "repeatable": repeatable,
-        "others": [(how, g) for how, way in ways if (g := _differing(way, first))],
+        "others": [
+            (how, other)
+            for how, way in ways
+            if (other := {n: g for n, g in way.items() if not _same(g, first.get(n))})
+        ],
     }
 
 
 def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
     """Run forward and backward once, or another order: the step, and the results.
 
-    These are packed at once: a later backward may write into the same memory.
+    These are copied at once: a later backward may write into the same memory.
     """
     step, order = backend.prepare(problem), getattr(problem, "order", "vjp")
     if not hasattr(step, order) and order != "vjp":
@@ -116,27 +112,31 @@ def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
         else:
             result = getattr(step, order)()
         return step, {
-            "outputs": pack_all(result.outputs),
-            "gradients": pack_all(result.gradients),
-            "state": pack_all(result.state),
+            "outputs": _copied(result.outputs),
+            "gradients": _copied(result.gradients),
+            "state": _copied(result.state),
             "dtypes": dict(result.dtypes),
         }
     finally:
         step.wait()  # what is computed later must crash within its own task
 
 
+def _copied(arrays: Mapping[str, Array | None]) -> dict[str, Array | None]:
+    return {name: None if a is None else np.array(a) for name, a in arrays.items()}
+
+
 def problem_of(request: Request) -> Problem:
     """The problem that a request describes; an older commit's has no order."""
-    second: dict[str, Any] = {}
+    second, layouts = dict[str, Any](), request["layouts"]
     if "order" in request:
-        along = {name: unpack(packed) for name, packed in request["tangents"].items()}
+        along = _copied(request["tangents"])
         second = {"order": request["order"], "tangents": along}
     return Problem(
         op=load_op(request["op"]),
-        inputs={name: unpack(packed) for name, packed in request["inputs"].items()},
+        inputs={n: lay_out(a, layouts[n]) for n, a in request["inputs"].items()},
         cotangents=[
-            None if packed is None else unpack(packed)
-            for packed in request["cotangents"]
+            None if array is None else lay_out(array, request["cotangent_layout"])
+            for array in request["cotangents"]
         ],
         attributes=request["attributes"],
         aliases=request["aliases"],
@@ -146,16 +146,8 @@ def problem_of(request: Request) -> Problem:
     )
 
 
-def load_op(name: str) -> Op:
-    """The op of a page; the page is read again after its file has changed."""
-    page = Path(name) if name.endswith(".py") else None
-    changed = page.stat().st_mtime_ns if page and page.is_file() else 0
-    return _load_op(name, changed)
-
-
-@functools.cache
-def _load_op(name: str, changed: int) -> Op:
-    return catalogue.load_op(name)
+#: The op of a page, which is read once.
+load_op = functools.cache(catalogue.load_op)
 
 
 def load_backend(name: str) -> Backend:
@@ -191,12 +183,12 @@ def _mutated(problem: Problem, request: Request) -> list[str]:
     given += zip(names, problem.cotangents, request["cotangents"], strict=True)
     along = request.get("tangents", {}).items()
     given += [(f"v{name}", problem.tangents[name], raw) for name, raw in along]
-    return [n for n, a, raw in given if a is not None and a.tobytes() != raw[-1]]
+    return [n for n, a, raw in given if a is not None and a.tobytes() != raw.tobytes()]
 
 
 def _swept(step: Step) -> Gradients:
     step.backward()
-    return pack_all(step.read().gradients)
+    return _copied(step.read().gradients)
 
 
 def _backward_again(
@@ -209,7 +201,7 @@ def _backward_again(
     """
     for given, raw in zip(problem.cotangents, request["cotangents"], strict=True):
         if given is not None:
-            given[...] = unpack(raw)
+            given[...] = raw
     try:
         return _swept(step)
     except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
@@ -224,78 +216,47 @@ def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
 
     The caller still held these when a later backward wrote over them.
     """
-    problem = problem_of(request)
-    step, other = backend.prepare(problem), backend.prepare(_rolled(request))
+    problem, rolled = problem_of(request), problem_of(request)
+    moved = [a for n, a in rolled.inputs.items() if n not in rolled.op.state]
+    for array in (*moved, *rolled.cotangents):  # the same numbers in other places
+        if array is not None and array.dtype.kind == "f":
+            array[...] = np.roll(array, 1 + array.size // 3)
+    step, other = backend.prepare(problem), backend.prepare(rolled)
     for each in (step, other):
         each.forward()
     ways = [("another graph alive", _swept(step))]
     _swept(other)
-    held = pack_all(step.read().gradients)  # what was handed out has to be what it was
-    reused = [name for name, g in ways[0][1].items() if held[name] != g]
+    held = _copied(step.read().gradients)  # what was handed out has to be what it was
+    reused = [n for n, g in ways[0][1].items() if not _same(held[n], g)]
     # Where a backend works on the cotangents' own memory, they can be others.
     narrow = request["device"] != "cpu" or problem.dtype not in ("float32", "float64")
     if traits_of(backend.framework).shares_memory and not narrow:
-        ways += _with_another_cotangent(step, problem)
-    ways += _frozen(backend, request)
+        for cotangent in problem.cotangents:
+            if cotangent is not None:
+                cotangent[...] = -cotangent
+        with contextlib.suppress(Exception):  # not every graph can be swept twice
+            swept = _swept(step).items()
+            turned = {n: None if g is None else np.asarray(-g) for n, g in swept}
+            ways.append(("second backward, another cotangent", turned))
+    if traits_of(backend.framework).learns_wanted and len(problem.wanted) > 1:
+        for name in problem.wanted[:FROZEN]:
+            given = vars(problem_of(request))
+            step = backend.prepare(PartlyFrozen(**given, frozen=(name,)))
+            step.forward()
+            ways.append((f"{name} needs no gradient", _swept(step)))
     return ways, reused
-
-
-def _rolled(request: Request) -> Problem:
-    """The same numbers in other places; state and whole numbers stay."""
-    problem = problem_of(request)
-
-    def moved(array: Array) -> Array:
-        return np.roll(array, 1 + array.size // 3) if array.dtype.kind == "f" else array
-
-    inputs = {
-        name: array if name in problem.op.state else moved(array)
-        for name, array in problem.inputs.items()
-    }
-    dys = [None if a is None else moved(a) for a in problem.cotangents]
-    return replace(problem, inputs=inputs, cotangents=dys)
-
-
-def _with_another_cotangent(step: Step, problem: Problem) -> Iterator[Way]:
-    """A second backward, its cotangent the negative of the first; turned back."""
-    for cotangent in problem.cotangents:
-        if cotangent is not None:
-            cotangent[...] = -cotangent
-    try:
-        swept = _swept(step)
-    except Exception:  # noqa: BLE001  # not every graph can be swept twice
-        return
-    turned = {n: None if g is None else pack(-unpack(g)) for n, g in swept.items()}
-    yield "second backward, another cotangent", turned
-
-
-def _frozen(backend: Backend, request: Request) -> Iterator[Way]:
-    """Each input in turn without a gradient, where a backward can learn of it."""
-    names = problem_of(request).wanted
-    if not traits_of(backend.framework).learns_wanted or len(names) < 2:
-        return
-    for name in names[:FROZEN]:
-        step = backend.prepare(
-            PartlyFrozen(**vars(problem_of(request)), frozen=(name,))
-        )
-        step.forward()
-        yield f"{name} needs no gradient", _swept(step)
-
-
-def _differing(gradients: Gradients, first: Gradients) -> Gradients:
-    """Those that have not the bits of the first run."""
-    return {n: g for n, g in gradients.items() if not _same(g, first.get(n))}
 
 
 def _same(a: Any, b: Any) -> bool:
     """Whether two results are bitwise equal; all NaNs count as equal."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if not (isinstance(a, tuple) and isinstance(b, tuple)):
-        return bool(a == b)
-    return a == b or (a[:2] == b[:2] and _canonical(a) == _canonical(b))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return (a.dtype, a.shape) == (b.dtype, b.shape) and _bits(a) == _bits(b)
+    return not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray) and a == b
 
 
-def _canonical(packed: Packed) -> bytes:
-    array = unpack(packed)
-    array[np.isnan(array)] = np.nan
+def _bits(array: Array) -> bytes:
+    if array.dtype.kind in "fc":
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
     return array.tobytes()

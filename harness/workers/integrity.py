@@ -1,13 +1,9 @@
 """What a page must leave as it was in the process that judges or times it.
 
-A page is code of the user's. Before the first one is read, `remember` notes the
-functions that the judge and the clock depend on, and the settings that all
-implementations share; `changes` says what is no longer the same. While `Watch` is on,
-calls that no honest backward makes between two readings of the clock are noted, too:
-reading files, starting processes or threads, searching memory, looking at its callers.
-
-The kinds of attack are those seen in public on generated kernels; docs/timing.md lists
-ours. Every worker imports this.
+`remember` notes the functions that the judge and the clock depend on, and the settings
+that all share; `changes` says what is no longer the same. While `Watch` is on, calls
+that no honest backward makes are noted, too. The kinds of attack are those seen in
+public on generated kernels; docs/timing.md lists ours. Every worker imports this.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import POINTER, c_size_t, c_void_p, sizeof
 from functools import partial
 from operator import attrgetter
@@ -100,18 +96,19 @@ def remember(framework: str = "numpy") -> None:
 
 def changes(framework: str = "numpy") -> list[str]:
     """What is no longer as it was remembered, a line each; empty where all is."""
-    replaced = [
-        f"{module}.{name} has been replaced"
-        for (module, name), original in _originals.items()
-        if not _same_parts(_parts(_now(module, name)), original)
-    ]
-    current = _current_settings(framework)
-    changed = [
-        f"{setting} was {_settings[setting]} and is {value}"
-        for setting, value in current.items()
-        if setting in _settings and _settings[setting] != value
-    ]
-    return replaced + changed
+    found = list[str]()
+    for (module, name), original in _originals.items():
+        now = _parts(_now(module, name))
+        same = len(now) == len(original) and all(
+            a is b or (type(a) is type(b) in _PLAIN and a == b)
+            for a, b in zip(now, original, strict=True)
+        )
+        if not same:
+            found.append(f"{module}.{name} has been replaced")
+    for setting, value in _current_settings(framework).items():
+        if _settings.get(setting, value) != value:
+            found.append(f"{setting} was {_settings[setting]} and is {value}")
+    return found
 
 
 #: Our own packages, but for the pages.
@@ -151,13 +148,6 @@ def _of_class(owner: type, name: str) -> Any:
     return next((vars(one)[name] for one in owner.__mro__ if name in vars(one)), None)
 
 
-def _same_parts(now: Sequence[object], then: Sequence[object]) -> bool:
-    return len(now) == len(then) and all(
-        a is b or (type(a) is type(b) in _PLAIN and a == b)
-        for a, b in zip(now, then, strict=True)
-    )
-
-
 #: Where a function of C has its definition, whose second word is the address of its
 #: code (CPython's methodobject.h and descrobject.h).
 _DEFINED = {BuiltinFunctionType: 0, MethodDescriptorType: 3 * sizeof(c_void_p)}
@@ -182,15 +172,12 @@ def _now(module: str, name: str) -> Any:
 
 
 def _current_settings(framework: str) -> Mapping[str, Any]:
-    module = sys.modules.get(framework)
-    own = {
-        f"{framework}.{name}()": _asked(getattr(module, name))
-        for name in SETTINGS
-        if hasattr(module, name)
-    }
-    if framework in sys.modules:
-        for path in traits_of(framework).settings:
-            own[f"{framework}.{path}"] = _asked(partial(attrgetter(path), module))
+    module, own = sys.modules.get(framework), dict[str, str]()
+    for name in SETTINGS:
+        if hasattr(module, name):
+            own[f"{framework}.{name}()"] = _asked(getattr(module, name))
+    for path in traits_of(framework).settings if module else ():
+        own[f"{framework}.{path}"] = _asked(partial(attrgetter(path), module))
     smallest = np.float32(np.finfo(np.float32).tiny)
     frozen = gc.get_freeze_count()
     return {
@@ -253,16 +240,12 @@ def new_children() -> int:
 
 def children() -> int:
     """Processes that this one has started and that still run; 0 where unknown."""
-    lists = Path("/proc/self/task").glob("*/children")
-    with contextlib.suppress(OSError):
-        return sum(_runs(pid) for file in lists for pid in file.read_text().split())
-    return 0
-
-
-def _runs(process: str) -> bool:
-    """Whether a process has not ended: an orphan that has is there until we end."""
-    try:
-        about = Path("/proc", process, "stat").read_text()
-    except OSError:
-        return False
-    return about.rpartition(")")[2].split()[0] != "Z"  # proc_pid_stat(5)
+    running = 0
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for process in file.read_text().split():
+                with contextlib.suppress(OSError):  # it has ended
+                    about = Path("/proc", process, "stat").read_text()
+                    # An orphan that has ended is there until we end: proc_pid_stat(5).
+                    running += about.rpartition(")")[2].split()[0] != "Z"
+    return running

@@ -1,18 +1,22 @@
-"""Tasks for workers and their outcomes, and how both are encoded."""
+"""Tasks for workers and their outcomes: how both are encoded, and judged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gradwatch.harness.workers.arrays import Packed, pack, plain, unpack_all
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.workers.arrays import plain
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Array, Problem, Result
 
 if TYPE_CHECKING:
     from gradwatch.harness.judging.cases import Trial
+    from gradwatch.harness.judging.question import Question
 
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 
@@ -41,41 +45,40 @@ class Task:
         return framework_of(self.backend)
 
     def payload(self) -> dict[str, Any]:
-        """The request in builtin types.
+        """The request in arrays and builtin types.
 
         Raises:
             TypeError: An array or an attribute has a type that cannot be sent.
             ValueError: The arrays are too large to be sent.
         """
-        problem, second = self.problem, dict[str, Any]()
+        problem, trial, second = self.problem, self.trial, dict[str, Any]()
         arrays = (*problem.inputs.values(), *problem.cotangents)
         nbytes = sum(array.nbytes for array in arrays if array is not None)
         if nbytes > LARGEST:
             raise ValueError(f"{nbytes} bytes of arrays: at most {LARGEST} fit")
         if getattr(problem, "order", "vjp") != "vjp":  # an older commit has none
-            tangents = {n: pack(a) for n, a in problem.tangents.items()}
-            second = {"order": problem.order, "tangents": tangents}
-        return {
-            "op": self.trial.op,
+            second = {"order": problem.order, "tangents": dict(problem.tangents)}
+        constant = {*getattr(problem.op, "constants", ())}
+        constant |= {n for n, a in problem.inputs.items() if a.dtype.kind in "biu"}
+        message = {
+            "op": trial.op,
             "backend": self.backend,
-            "inputs": {n: self._packed(n) for n in problem.inputs},
-            "cotangents": [
-                None if array is None else pack(array, self.trial.cotangent_layout)
-                for array in problem.cotangents
-            ],
-            "attributes": plain(dict(problem.attributes)),
+            "inputs": dict(problem.inputs),
+            "layouts": {
+                name: "contiguous" if name in constant else trial.layout
+                for name in problem.inputs
+            },
+            "cotangents": [*problem.cotangents],
+            "cotangent_layout": trial.cotangent_layout,
+            "attributes": dict(problem.attributes),
             "aliases": dict(problem.aliases),
             "dtype": problem.dtype,
             "device": problem.device,
-            "options": plain({"stress": self.trial.stress, **self.options}),
+            "options": {"stress": trial.stress, **self.options},
             **second,
         }
-
-    def _packed(self, name: str) -> Packed:
-        """An input in the layout asked for; integers and other constants contiguous."""
-        array, op = self.problem.inputs[name], self.problem.op
-        constant = array.dtype.kind in "biu" or name in getattr(op, "constants", ())
-        return pack(array, "contiguous" if constant else self.trial.layout)
+        sent: dict[str, Any] = plain(message)
+        return sent
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,10 @@ class Outcome:
         if task.request != "evaluate" or reply["kind"] != "result":
             return cls(task, **given, version=version, reply=reply)
         result = Result(
-            outputs=unpack_all(reply["outputs"]),
-            gradients=unpack_all(reply["gradients"]),
-            state=unpack_all(reply["state"]),
-            dtypes=dict(reply["dtypes"]),
+            outputs=reply["outputs"],
+            gradients=reply["gradients"],
+            state=reply["state"],
+            dtypes=reply["dtypes"],
         )
         return cls(
             task,
@@ -123,6 +126,42 @@ class Outcome:
             result=result,
             faults=reply["faults"],
             repeatable=reply["repeatable"],
-            others=[(how, unpack_all(g)) for how, g in reply.get("others", ())],
+            others=reply.get("others", ()),
             version=version,
         )
+
+    def judged(self, asked: Question) -> Iterator[Judgement]:
+        """Yield the verdicts on all tensors, or one verdict if there is no result.
+
+        `agree`, `time`, `compare` and the history all judge so: none of them times a
+        gradient that another one calls wrong.
+        """
+        if self.result is None:
+            yield Judgement("all", self.kind, message=self.message)
+            return
+        for name, message in self.faults:
+            yield Judgement(name, "malformed", message=message)
+        on_cpu, dtypes = self.task.problem.device == "cpu", self.result.dtypes
+        flushes = on_cpu and bool(traits_of(self.task.framework).flushes)
+        yield from asked.judge(self.result.tensors, dtypes, flushes=flushes)
+        for how, gradients in self.others:
+            for j in asked.judge(gradients, dtypes, flushes=flushes):
+                if not j.passes:
+                    yield replace(j, message=f"{how}: {j.message}")
+
+
+def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:
+    """The reason why an implementation must not be timed; "" if it can be.
+
+    Args:
+        verdicts: The verdict and the message of each of its tensors. It is not timed if
+            one of them does not pass, if it is declared as unsupported, or if there is
+            no verdict at all.
+    """
+    listed = list(verdicts)
+    unfit = (
+        f"{verdict}: {message}"
+        for verdict, message in listed
+        if verdict not in PASSING or verdict == "unsupported"
+    )
+    return next(unfit, "") if listed else "nothing was judged"

@@ -1,13 +1,9 @@
 """Runs many tasks on long-lived workers.
 
-    for outcome in sweep(tasks, jobs=2, timeout=60.0):
-        ...
-
 If a worker crashes or hangs, only the current task is lost: this becomes its outcome,
-the worker is replaced and the sweep goes on. Each job is a thread with one worker at a
+the worker is replaced and the run goes on. Each job is a thread with one worker at a
 time. A free one takes the first framework in the order of `_by_framework` that no other
-has; where all are taken, it helps with one whose worker has been busy for `WORTH`
-seconds.
+has; where all are taken, it helps with one whose worker has been busy for `WORTH` s.
 """
 
 from __future__ import annotations
@@ -21,14 +17,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, Queue
 
 from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.workers import interpreters
+from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.process import LOOK
-from gradwatch.harness.workers.pythons import interpreters
-from gradwatch.harness.workers.pythons.interpreters import Interpreter
 from gradwatch.harness.workers.worker import Absent, Died, Late, Worker
 from gradwatch.impls.catalogue import backend_names, known
-
-__all__ = ["Fleet", "Outcome", "Task", "sweep"]
 
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
 #: Seconds of work that justify another worker: importing torch takes that long.
@@ -38,14 +32,6 @@ STARTS = 3
 
 #: Outcomes that nobody has taken yet: workers wait for whoever judges them.
 UNREAD = 64
-
-
-def sweep(
-    tasks: Iterable[Task], *, jobs: int = 1, timeout: float = TIMEOUT
-) -> Iterator[Outcome]:
-    """Yield the outcomes of all tasks as they arrive; at most `jobs` workers run."""
-    with Fleet(jobs=jobs) as fleet:
-        yield from fleet.run(tasks, timeout=timeout)
 
 
 class Fleet:
@@ -164,9 +150,7 @@ class Fleet:
                     break
                 long_ago = time.monotonic() - WORTH
                 new = [name for name in waiting if name not in self._began]
-                slow = [
-                    n for n in waiting if n not in new and self._began[n] < long_ago
-                ]
+                slow = [n for n in waiting if self._began.get(n, long_ago) < long_ago]
                 if found := [*new, *slow]:
                     self._began[found[0]] = float("inf")
                     return found[0]
@@ -250,7 +234,9 @@ class Fleet:
                 self._drop(worker)
                 return
             answers += 1
-            if reply["kind"] == "missing" and _can_run(worker, task):
+            about = worker.facts["backends"].get(task.backend, {"error": "unknown"})
+            lacks = about["error"] or about["devices"].get(task.device)
+            if reply["kind"] == "missing" and not lacks:
                 reply["kind"] = "error"  # a page says so, or has broken an import
             self._outcomes.put(Outcome.of(task, reply, version))
         with self._lock:
@@ -259,12 +245,6 @@ class Fleet:
             self._lock.notify_all()  # there is nothing left to help with
         if spare is not worker:
             worker.close()
-
-
-def _can_run(worker: Worker, task: Task) -> bool:
-    """Whether the worker said at first that it has the backend and the device."""
-    about = worker.facts["backends"].get(task.backend, {"error": "unknown"})
-    return not (about["error"] or about["devices"].get(task.device))
 
 
 def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +23,7 @@ import psutil
 from gradwatch.harness.project.imports import START, place
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers.arrays import legible
-from gradwatch.harness.workers.formulas.fork import how_ended
+from gradwatch.harness.workers.fork import how_ended
 from gradwatch.harness.workers.lifetime import first_line
 
 DYING = 5.0  # seconds from a kill to the end of the process
@@ -31,12 +31,11 @@ DYING = 5.0  # seconds from a kill to the end of the process
 #: forked may keep the pipe open.
 LOOK = 1.0
 _ENDING = 1.0  # seconds for a process to end by itself, once it has closed its pipe
-_SAYING = 0.5  # seconds for a hung process to say where it is
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 
 _FRAME = re.compile(  # faulthandler's
     r"most recent call first\):\n"
-    r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)'
+    r'  File "(.+)", line (\d+) in (.+)'
 )
 _RAISED = re.compile(r"^Traceback .+\n(?: .*\n)+(\S.*)", re.MULTILINE)
 
@@ -76,7 +75,10 @@ class Process:
         traced: bool = False,
         alone: bool = False,
     ) -> None:
-        self._alone, self._log = alone, _unnamed_file() if logged or traced else -1
+        self._alone, self._log = alone, -1
+        if logged or traced:  # a file that nothing is left of, however we end
+            self._log, path = tempfile.mkstemp(prefix="gradwatch-")
+            os.unlink(path)
         self.connection, theirs = Pipe()
         module, name, *arguments = call
         number = theirs.fileno()
@@ -86,8 +88,10 @@ class Process:
             f"place = {place(measured)!r}\n{START}\n"
             f"from {module} import {name}\n{name}{(number, *arguments)!r}"
         )
+        # New processes ignore Ctrl-C; one that arrives is delayed.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with theirs, _sigint_blocked():
+            with theirs:
                 self.process = psutil.Popen(
                     [str(python), "-c", code],
                     stdin=stdin,
@@ -101,6 +105,8 @@ class Process:
             self.connection.close()
             self._close_log()
             raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def alive(self) -> bool:
@@ -141,16 +147,6 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def interrupt(self) -> None:
-        """Kill it, after it has written where it is (a traceback) to standard error."""
-        before = os.fstat(self._log).st_size
-        with contextlib.suppress(psutil.Error):
-            self.process.send_signal(signal.SIGUSR1)  # see endpoint._settle
-        deadline = time.monotonic() + _SAYING
-        while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
-            time.sleep(0.005)
-        self.kill()
-
     def end(self, patience: float = _ENDING) -> str:
         """How it ended: a signal, an exit status or an error.
 
@@ -163,22 +159,15 @@ class Process:
         return "did not end when it was killed"
 
     def _how(self, code: int) -> str:
-        """What its exit code says: its status, or the signal that killed it.
-
-        Status 1 is that of an exception; the last one in the log is `endpoint.work`'s.
-        """
-        raised = _RAISED.findall(self.tail())
-        if code == 1 and raised:
-            return str(raised[-1])
-        return how_ended(code)
+        """What its exit code says, or the last exception in its log."""
+        raised = _RAISED.findall(self.tail()) if code == 1 else ()
+        return str(raised[-1]) if raised else how_ended(code)
 
     def where(self) -> str:
         """The last known position in its code, such as "in forward (dot.py:20)"."""
-        frames = list(_FRAME.finditer(self.tail()))
-        if not frames:
-            return ""
-        last = frames[-1]  # the main thread comes last
-        return f"in {last['name']} ({Path(last['file']).name}:{last['line']})"
+        for file, line, name in _FRAME.findall(self.tail())[-1:]:  # the main thread's
+            return f"in {name} ({Path(file).name}:{line})"
+        return ""
 
     def tail(self) -> str:
         """The end of its standard error, without what XML cannot contain."""
@@ -199,20 +188,3 @@ class Process:
         if self._log >= 0:  # who gave up waiting has closed it before
             os.close(self._log)
             self._log = -1
-
-
-def _unnamed_file() -> int:
-    """A file that nothing is left of, however this process ends."""
-    number, path = tempfile.mkstemp(prefix="gradwatch-")
-    os.unlink(path)
-    return number
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Within this, new processes ignore Ctrl-C; one that arrives is delayed."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -38,7 +38,7 @@ from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTi
 from gradwatch.harness.timing.interleave import compare
 from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.timers import HostTimer
-from gradwatch.harness.workers.allocator import MALLOC_ENVIRONMENT
+from gradwatch.harness.workers.worker import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import load_backend, load_op
 
 BACKEND, OP, SIZE = "torch_autograd", "layer_norm", "256x1024"

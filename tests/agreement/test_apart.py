@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.agreement.suite import Asked
+from gradwatch.harness.agreement.suite import Asked, judge, judged
 from gradwatch.harness.workers.child import Child
 from tests.frameworks import usable
 from tests.pages import CUBE
@@ -18,8 +17,8 @@ from tests.pages import CUBE
 EVIL = {
     "judge": "import sys; m = sys.modules.get('gradwatch.harness.judging.verdict');"
     " m and setattr(m, 'judge_tensors', lambda *a, **k: ())",
-    "accepted": "import sys; m = sys.modules.get('gradwatch.harness.agreement.suite');"
-    " m and setattr(m, 'judge_outcome', lambda *a, **k: ())",
+    "accepted": "import sys; m = sys.modules.get('gradwatch.harness.workers.messages');"
+    " m and setattr(m.Outcome, 'judged', lambda *a, **k: ())",
     "engine": "import gradwatch.impls.graph as g; g.PRIMITIVES.clear()",
     "numpy": "import numpy as np; np.asarray = lambda *a, **k: 1 / 0",
     "framework": "import sys; t = sys.modules.get('torch');"

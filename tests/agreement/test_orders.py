@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REGIMES, of_order, trial
 from gradwatch.harness.judging.defects.known import load
 from gradwatch.harness.judging.reference import reference
@@ -11,6 +10,7 @@ from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import catalogue
 from gradwatch.impls.backends._torchlike import ONCE
 from gradwatch.impls.contract import Unsupported
+from tests.agreed import agree
 
 OPS = [catalogue.load_op(name) for name in catalogue.op_names()]
 DECLARED = [op for op in OPS if getattr(op.said("custom"), ONCE, False)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradwatch.harness.agreement.overall import overall
+from gradwatch.harness.agreement.output import overall
 from gradwatch.harness.project.records import AgreeRecord
 from tests.dashboard.browser.invented import agree_record
 

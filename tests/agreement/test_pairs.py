@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.agreement.pairs import distances, keep_worst, largest
+from gradwatch.harness.agreement.suite import distances, keep_worst
 
 VALUE = np.array([1.0, 2.0, np.inf, 4.0])
 RADIUS = np.array([0.5, 0.25, 1.0, np.inf])  # the first two elements count
@@ -85,9 +85,3 @@ def test_of_several_tensors_the_largest_ratios_count():
     for pairs in (near, FAR, {}, {"a": {"c": np.inf}}):
         keep_worst(worst, pairs)
     assert worst == {"a": {"b": 5.0, "c": np.inf}, "b": {"c": 3.0}}
-
-
-def test_the_largest_of_some_backends_is_that_of_two_of_them():
-    assert largest(FAR, ["a", "b", "c"]) == 5
-    assert largest(FAR, ["a", "c", "unknown"]) == 1
-    assert largest(FAR, ["b"]) == largest(FAR, []) == 0

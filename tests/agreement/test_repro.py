@@ -12,7 +12,7 @@ from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.impls.catalogue import load_op
 from tests.frameworks import usable
 from tests.pages import plant

@@ -2,12 +2,7 @@
 
 import pytest
 
-from gradwatch.harness.agreement.sampling import (
-    explained,
-    in_part,
-    in_sample,
-    precisions,
-)
+from gradwatch.harness.agreement.suite import explained, in_sample, precisions
 from gradwatch.harness.judging.cases import trials
 from gradwatch.impls.catalogue import load_op
 
@@ -35,22 +30,6 @@ def test_of_the_others_the_first_case_is_judged_in_every_regime(backend):
 def test_a_sample_has_other_layouts_unless_each_is_compiled(backend, layouts):
     given = trials(load_op("softmax"), regimes=["normal", "sliced"])
     assert {one.layout for one in given if in_sample(one, backend)} == layouts
-
-
-@pytest.mark.parametrize(
-    ("cases", "backends", "among", "part"),
-    [
-        ((), (), False, True),
-        ((), (), True, True),
-        ((), ("jax_jit",), False, True),
-        ((), ("jax_jit",), True, False),
-        (("softmax[normal-4x5-float64]",), (), False, False),
-    ],
-)
-def test_all_is_judged_of_a_named_case_and_of_named_ops_of_a_named_backend(
-    cases, backends, among, part
-):
-    assert in_part(cases=cases, backends=backends, among=among) is part
 
 
 def test_the_reason_says_how_to_judge_the_rest():

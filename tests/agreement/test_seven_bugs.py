@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import trials
-from gradwatch.harness.workers.evaluate import load_op
+from gradwatch.impls.catalogue import load_op
+from tests.agreed import agree
 from tests.check.seven import BUGS
 
 PAGE = """

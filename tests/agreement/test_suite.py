@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.project.requested import by_default
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem
+from tests.agreed import agree
 
 needs_oneflow = pytest.mark.skipif(
     bool(interpreter_of("oneflow").why_missing),

@@ -5,8 +5,7 @@ The search runs once for an op and a backend: the tensor farthest off has no dia
 
 from __future__ import annotations
 
-from gradwatch.harness.agreement.output import markdown
-from gradwatch.harness.agreement.overall import grouped
+from gradwatch.harness.agreement.output import grouped, markdown
 from gradwatch.harness.dashboard.pages import faults
 from gradwatch.harness.nightly.parts import _problems
 from gradwatch.harness.project.documents import Document, document

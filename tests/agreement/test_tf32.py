@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.precisions import TF32_ROUNDOFF, compute_on
 from gradwatch.harness.timing.evidence.proof import Judge
-from gradwatch.harness.workers.arrays import pack
+from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.messages import Outcome
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem, Result
+from tests.agreed import agree
 
 RNG = np.random.default_rng(7)
 A, B, DY = (RNG.uniform(1, 2, (32, 32)).astype("float32") for _ in range(3))
@@ -63,7 +63,7 @@ def test_timed_results_are_judged_alike(monkeypatch, allowed):
     monkeypatch.setenv("GRADWATCH_TF32", allowed)
     y = in_tf32(A) @ in_tf32(B)
     kept = {"inputs": 0, "cotangents": 0, "dtypes": {"y": "float32"}}
-    kept["tensors"] = {"y": pack(y)}
+    kept["tensors"] = encoded({"y": y})
     why = Judge([PROBLEM], "cuda").why_any_wrong({"forward": [kept]})
     assert (why == "") == (allowed == "1")
 

@@ -19,7 +19,7 @@ from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers.child import Child
-from gradwatch.harness.workers.pythons.interpreters import has_cuda
+from gradwatch.harness.workers.interpreters import has_cuda
 from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
 from tests.pages import plant
@@ -556,8 +556,7 @@ def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, capfd, command, ol
 
 def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path):
     page = plant(tmp_path, _FORMULA, f"{_FORMULA}while True: pass\n    ")
-    end = time.monotonic() + 60
-    asked = fuzz.SearchRequest([page], NUMPY[1:2], 60.0, end, 0, patience=1.0)
+    asked = fuzz.SearchRequest([page], NUMPY[1:2], 60.0, 0, patience=1.0)
     run = fuzz.SearchState()
     with Child(fuzz.hunt) as child:
         fuzz._hunt(asked, child, run, tmp_path / "findings", lambda *_: None)

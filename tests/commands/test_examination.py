@@ -12,7 +12,7 @@ import pytest
 from gradwatch.harness.commands import doctor
 from gradwatch.harness.commands.doctor import Finding, examine
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.pythons.interpreters import (
+from gradwatch.harness.workers.interpreters import (
     Interpreter,
     interpreter_of,
     variable,

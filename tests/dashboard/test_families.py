@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradwatch.harness.agreement.overall import overall
+from gradwatch.harness.agreement.output import overall
 from gradwatch.harness.dashboard.families import dialect_of, families, styles
 from gradwatch.harness.dashboard.machine import MachineResults
 from gradwatch.harness.dashboard.matrix import Cell

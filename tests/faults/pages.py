@@ -9,8 +9,7 @@ from random import Random
 
 import psutil
 
-from gradwatch.harness.agreement.remote import judge, judged
-from gradwatch.harness.agreement.suite import Agreement, Asked
+from gradwatch.harness.agreement.suite import Agreement, Asked, judge, judged
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.workers.child import Child
 from tests.faults.campaign import Fault

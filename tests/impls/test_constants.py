@@ -43,8 +43,10 @@ def test_a_role_of_an_input_that_is_not_there_is_refused(role):
 def test_a_constant_travels_unrounded_and_in_its_own_dtype(regime, dtype):
     drawn = trial(PICKED, CASE, REGIMES[regime], dtype)
     assert drawn.problem.wanted == ("x",)
-    packed = Task(drawn, "torch_autograd").payload()["inputs"]["index"]
-    assert packed[:3] == ("<i8", (4,), "contiguous")
+    sent = Task(drawn, "torch_autograd").payload()
+    index = sent["inputs"]["index"]
+    assert (index.dtype.str, index.shape) == ("<i8", (4,))
+    assert sent["layouts"]["index"] == "contiguous"
     assert set(drawn.problem.inputs["index"]) <= {0, 1, 2}
     assert output_shapes(PICKED, CASE) == ((2, 4),)
 
@@ -52,8 +54,7 @@ def test_a_constant_travels_unrounded_and_in_its_own_dtype(regime, dtype):
 def test_a_constant_of_fractions_keeps_its_layout_where_inputs_have_a_stride_of_0():
     op = catalogue.load_op("kl_div")
     drawn = trial(op, op.cases["4x5"], REGIMES["expanded"], "float32")
-    inputs = Task(drawn, "torch_autograd").payload()["inputs"]
-    layouts = {name: packed[2] for name, packed in inputs.items()}
+    layouts = Task(drawn, "torch_autograd").payload()["layouts"]
     assert layouts == {"x": "expanded", "target": "contiguous"}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.impls import graph
 from gradwatch.impls.backends._functional import COMPOSED, Functional, Names
 from gradwatch.impls.contract import Case, Op, Problem, Unsupported

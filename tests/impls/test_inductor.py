@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.impls.backends._inductor import Compiled
 from gradwatch.impls.catalogue import load_backend, load_op
 from gradwatch.impls.contract import Op, Problem, Unsupported
+from tests.agreed import agree
 
 torch = pytest.importorskip("torch")
 

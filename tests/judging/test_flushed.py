@@ -10,7 +10,6 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem, Result
@@ -29,7 +28,7 @@ Y, DX = np.array([0.0, 0, 1, 0]), np.array([1.5, 1.5, 3, 0])
 def judged(dx, *, framework="jax", y=Y, problem=PROBLEM):
     result = Result({"y": y.astype("f4")}, {"dx": dx.astype("f4")}, {}, DTYPES)
     task = Task(Trial("relu", "", "", problem), f"{framework}_formula", problem.device)
-    return list(judge_outcome(Outcome(task, "result", result), Question.of(problem)))
+    return list(Outcome(task, "result", result).judged(Question.of(problem)))
 
 
 @pytest.mark.parametrize("framework", FLUSHING)

@@ -10,8 +10,8 @@ import pytest
 from gradwatch.harness.console.options import DEVICES, sizes_of
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.timing.steps import why_not_timed
-from gradwatch.harness.workers.allocator import ARENAS, MMAP_THRESHOLD, TRIM_THRESHOLD
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
+from gradwatch.harness.workers.worker import ARENAS, MMAP_THRESHOLD, TRIM_THRESHOLD
 from gradwatch.impls.catalogue import backend_names, framework_of, load_op, op_names
 
 #: Parameters of mallopt(3), from malloc.h.

@@ -29,8 +29,7 @@ from gradwatch.harness.timing.steps import aligned, timer_of
 from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import Missing, evaluate
-from gradwatch.harness.workers.fitness import judge_outcome, why_unfit
-from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.impls.catalogue import load_backend, load_op
 from gradwatch.impls.contract import Step, Unsupported
 
@@ -55,7 +54,7 @@ def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | 
     except Exception as error:  # noqa: BLE001  # whatever an op or a framework raises
         return f"error: {error!r}", None
     outcome = Outcome.of(task, reply, "")
-    verdicts = list(judge_outcome(outcome, Question.of(task.problem)))
+    verdicts = list(outcome.judged(Question.of(task.problem)))
     ratios = [j.ratio for j in verdicts if math.isfinite(j.ratio)]
     return why_unfit((j.verdict, j.message) for j in verdicts), max(
         ratios, default=None

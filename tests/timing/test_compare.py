@@ -32,7 +32,7 @@ from gradwatch.harness.timing.remote import (
 from gradwatch.harness.timing.samples import Comparison, verdict_on
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import worker
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch

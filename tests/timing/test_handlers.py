@@ -20,7 +20,7 @@ from gradwatch.harness.timing.steps import (
 )
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.timing.trial import time_trial
-from gradwatch.harness.workers.arrays import pack, unpack
+from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.command_line import gradwatch
@@ -124,7 +124,7 @@ def test_a_device_that_is_not_synchronised_gives_no_time(gpu, monkeypatch):
 
 def test_the_host_sees_that_all_work_is_between_the_events(gpu):
     prepared()
-    picks = pack(np.zeros((2, 1), np.int16))
+    picks = np.zeros((2, 1), np.int16)
     request = {"step": "one", "phase": "backward", "calls": 2, "picks": picks}
     assert handlers.draw(request)["shown"] == 1.0
 
@@ -172,7 +172,7 @@ class PlayedWorker:
         if request == "kept":
             return {"results": {}, "against": []}
         if request == "draw":
-            self.place.draw(unpack(payload["picks"]))
+            self.place.draw(payload["picks"])
             self.phase = payload["phase"]
             return {"in_place": False, "shown": math.inf}
         if request == "call":
@@ -183,7 +183,7 @@ class PlayedWorker:
             x, (dy,) = self.place.problem.inputs["x"], self.place.problem.cotangents
             tensors = {"y": x * x} if self.phase == "forward" else {"dx": 2 * x * dy}
             return {
-                "tensors": {name: pack(array) for name, array in tensors.items()},
+                "tensors": encoded(tensors),
                 "dtypes": dict.fromkeys(tensors, "float32"),
             }
         return {"reading": [1e-3, 0]}

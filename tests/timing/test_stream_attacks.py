@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing import handlers, steps
@@ -19,9 +18,10 @@ from gradwatch.harness.timing.evidence import proof
 from gradwatch.harness.timing.steps import _busy
 from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers.interpreters import has_cuda
 from gradwatch.harness.workers.messages import Outcome
-from gradwatch.harness.workers.pythons.interpreters import has_cuda
 from gradwatch.impls.catalogue import load_backend, load_op
+from tests.agreed import agree
 
 FOLDER = Path(__file__).parent / "attacks" / "streams"
 PAGES = {page.stem: page for page in sorted(FOLDER.glob("[a-z]*.py"))}

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import judge
-from gradwatch.harness.agreement.suite import agree
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors
@@ -15,6 +14,7 @@ from gradwatch.harness.project.requested import by_default
 from gradwatch.impls import graph
 from gradwatch.impls.catalogue import framework_of, load_op
 from gradwatch.impls.contract import Problem
+from tests.agreed import agree
 
 RNG = np.random.default_rng(6)
 X, W, B = (RNG.standard_normal(shape) for shape in ((4, 5), (3, 5), (3,)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.timing.samples import Rounds, Samples
-from gradwatch.harness.workers.allocator import (
+from gradwatch.harness.workers.worker import (
     HUGE_PAGES_ENVIRONMENT,
     MALLOC_ENVIRONMENT,
 )

@@ -9,7 +9,6 @@ import pytest
 
 from gradwatch.harness.endpoint import answer
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.workers.fitness import judge_outcome
 from gradwatch.harness.workers.messages import Outcome
 from gradwatch.impls.catalogue import load_op
 from tests.square import page, task
@@ -43,7 +42,7 @@ def wrong(path, device, **options):
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     assert outcome.kind == "result"
     right = Question.of(replace(asked.problem, op=load_op(path)))
-    judged = judge_outcome(outcome, right)
+    judged = outcome.judged(right)
     return [f"{j.tensor} {j.verdict} {j.message}" for j in judged if not j.passes]
 
 

@@ -1,6 +1,5 @@
 """A run tells what it computed, and what it touched that was not its own."""
 
-import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,13 +215,6 @@ def test_bfloat16_is_computed_in_and_comes_back_wider(tmp_path):
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     assert outcome.result.dtypes["dx"] == "bfloat16"
     assert outcome.result.gradients["dx"].dtype == "float32"
-
-
-def test_a_page_that_was_edited_is_read_anew(tmp_path):
-    assert evaluated(page(tmp_path)).kind == "result"
-    path = page(tmp_path, forward="raise Unsupported('edited')")
-    os.utime(path, ns=(1, 1))  # however coarse the file system's clock is
-    assert evaluated(path).message == "edited"
 
 
 @pytest.mark.parametrize("request_name", ["evaluat", "probes"])

@@ -7,7 +7,7 @@ import pytest
 
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers.confinement import writing_rules
-from gradwatch.harness.workers.formulas.fork import Fork
+from gradwatch.harness.workers.fork import Fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock is Linux's")
 

@@ -19,12 +19,12 @@ import pytest
 from gradwatch.harness.endpoint import DeviceLost
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers import pool
-from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import STARTS, Fleet, sweep
-from gradwatch.harness.workers.pythons.interpreters import (
+from gradwatch.harness.workers.interpreters import (
     interpreter_of,
     variable,
 )
+from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import STARTS, Fleet
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import UnknownName, load_op
 from gradwatch.impls.contract import Op, Problem
@@ -32,6 +32,11 @@ from tests.square import DX, page, task
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 2.0  # seconds: a hundred times a case of these, for a busy machine
+
+
+def sweep(tasks, *, jobs=1, timeout=60.0):
+    with Fleet(jobs=jobs) as fleet:
+        yield from fleet.run(tasks, timeout=timeout)
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_op
 from tests.pages import plant
@@ -67,7 +67,7 @@ def test_an_answer_that_a_page_writes_is_none(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
 worker = Worker(interpreter_of("torch"))
 os.kill(os.getpid(), signal.SIGKILL)

@@ -26,8 +26,8 @@ from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import pack, unpack_all
-from gradwatch.harness.workers.fitness import why_unfit
+from gradwatch.harness.workers.arrays import decoded
+from gradwatch.harness.workers.messages import why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.contract import Array, Problem
 
@@ -130,7 +130,7 @@ class Judge:
 
 
 def _why_unfit(asked: Question, result: Mapping[str, Any]) -> str:
-    judged = asked.judge(unpack_all(result["tensors"]), result["dtypes"])
+    judged = asked.judge(decoded(result["tensors"]), result["dtypes"])
     return why_unfit((j.verdict, j.message) for j in judged)
 
 
@@ -239,7 +239,7 @@ class _Bound:
         """Let the worker call a phase, note what that takes; return the numbers."""
         count = calls * length
         picks = self.random.integers(1 << 15, size=(count, MOVED), dtype=np.int16)
-        drawn = self.worker.ask("draw", **self.asked, picks=pack(picks), calls=calls)
+        drawn = self.worker.ask("draw", **self.asked, picks=picks, calls=calls)
         self.in_place, self.shown = drawn["in_place"], float(drawn["shown"])
         taken = list[float]()
         for only_write in (True, False):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.timing.steps import aligned
-from gradwatch.harness.workers.arrays import pack_all
+from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.integrity import new_children
 from gradwatch.impls.contract import Array, Backend, Problem, Result, Step
 
@@ -282,7 +282,7 @@ class Rotation:
         return distinct
 
     def _result(self, phase: str) -> dict[str, Any]:
-        """Read and pack at once: no array with an answer then lies in this process."""
+        """Read and encode at once: no array with an answer then lies in memory."""
         place = PHASES.index(phase)
         self._look_at_types(self.steps[place])
         result = self.steps[place].read()
@@ -290,7 +290,7 @@ class Rotation:
         return {
             "inputs": self.inputs[place],
             "cotangents": self.cotangents[place],
-            "tensors": pack_all(tensors),
+            "tensors": encoded(dict(tensors)),
             "dtypes": dict(result.dtypes),
         }
 

@@ -19,8 +19,8 @@ from gradwatch.harness.timing.evidence.proof import (
 )
 from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.arrays import pack, unpack
-from gradwatch.harness.workers.pythons.interpreters import interpreter_of
+from gradwatch.harness.workers.arrays import encoded
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import load_op
 
@@ -43,7 +43,7 @@ def result(judge, wrong=0.0):
     x = judge.sources[0].inputs["x"]
     y = x * x
     y[-1] += wrong
-    tensors, dtypes = {"y": pack(y)}, {"y": "float32"}
+    tensors, dtypes = encoded({"y": y}), {"y": "float32"}
     return {"inputs": 0, "cotangents": 0, "tensors": tensors, "dtypes": dtypes}
 
 
@@ -82,12 +82,12 @@ class PlayedWorker:
         if request == "kept":
             return {"results": {"forward": self.results}, "against": self.against}
         if request == "draw":
-            self.place.draw(unpack(payload["picks"]))
+            self.place.draw(payload["picks"])
             return {"in_place": True, "shown": self.shown}
         if request == "computed":
             y = self.place.problem.inputs["x"] ** 2
             y[-1] += self.wrong
-            tensors, dtypes = {"y": pack(y)}, {"y": "float32"}
+            tensors, dtypes = encoded({"y": y}), {"y": "float32"}
             return {"tensors": tensors, "dtypes": dtypes, "against": self.seen}
         trip = 3 * CLAIMED  # which says nothing of a call
         if payload["only_write"]:
@@ -206,13 +206,13 @@ def test_one_wrong_result_among_those_of_several_sources_is_found(wrong):
         {
             "inputs": seed,
             "cotangents": seed,
-            "tensors": {"y": pack(sources[seed].inputs["x"] ** 2)},
+            "tensors": encoded({"y": sources[seed].inputs["x"] ** 2}),
             "dtypes": {"y": "float64"},
         }
         for seed in seeds
     ]
     assert Judge(sources).why_any_wrong({"forward": results}) == ""
-    results[wrong]["tensors"] = {"y": pack(2 * sources[wrong].inputs["x"] ** 2)}
+    results[wrong]["tensors"] = encoded({"y": 2 * sources[wrong].inputs["x"] ** 2})
     why = Judge(sources).why_any_wrong({"backward": [], "forward": results})
     assert why.startswith("a timed forward is wrong: disagree")
 
@@ -225,7 +225,7 @@ def test_numbers_of_two_sources_are_told_apart():
         for seed in (0, 1)
     ]
     gradient = 2 * both[1].inputs["x"] * both[0].cotangents[0]
-    result = {"tensors": {"dx": pack(gradient)}, "dtypes": {"dx": "float64"}}
+    result = {"tensors": encoded({"dx": gradient}), "dtypes": {"dx": "float64"}}
     judge = Judge(both)
     one, other = (
         {"backward": [{**result, "inputs": inputs, "cotangents": 1 - inputs}]}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.pythons.interpreters import (
+from gradwatch.harness.workers.interpreters import (
     broken,
     interpreter_of,
     variable,

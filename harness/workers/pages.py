@@ -1,12 +1,9 @@
 """Pages in processes of their own, from which nothing but data comes back.
 
 Whoever judges imports no page: `Pages.load` gives an `Op` without any code of it. Its
-formula and the makers of its constants are asked for in the page's process. A formula
-is called there with leaves that have a shape and a dtype, but only the integers have
-their numbers; what returns is its graph: names of primitives, inputs, attributes and
-constants, from which the nodes are built again here.
-
-A process for pages is forked for each of them by one that never imports any.
+formula is called in the page's process, with leaves of which only the integers have
+their numbers; what returns is its graph, from whose names of primitives, attributes and
+constants the nodes are built again here. A process that imports no page forks them.
 """
 
 from __future__ import annotations
@@ -20,15 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.workers.arrays import (
-    decoded,
-    encoded,
-    legible,
-    pack,
-    plain,
-    unpack,
-)
-from gradwatch.harness.workers.formulas.fork import Ended, Fork
+from gradwatch.harness.workers.arrays import decoded, encoded, legible, plain
+from gradwatch.harness.workers.fork import Ended, Fork
 from gradwatch.harness.workers.process import Process
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
@@ -118,10 +108,11 @@ class _Maker:
 
     def __call__(self, rng: Any, shape: Any, shapes: Mapping[str, Any]) -> Array:
         state = rng.bit_generator.state
+        drawn: Array
         drawn, rng.bit_generator.state = self._ask(
             "draw", self._name, state, plain(tuple(shape)), plain(dict(shapes))
         )
-        return unpack(drawn)
+        return drawn
 
 
 class _Formula:
@@ -132,8 +123,7 @@ class _Formula:
             nodes, outputs = ask("graph", *decoded(asked))
             if len(nodes) > NODES:
                 raise ValueError(f"a formula of {len(nodes)} nodes: at most {NODES}")
-            parts = [(n, i, _values(a), v and unpack(v)) for n, i, a, v in nodes]
-            return parts, outputs
+            return nodes, outputs
 
         self._listed = lru_cache(KEPT)(listed)
 
@@ -148,7 +138,13 @@ class _Formula:
         place = {leaf: i for i, leaf in enumerate(leaves)}
         asked = (
             plain(attributes),
-            [_described(leaf) for leaf in leaves],
+            # As the formula may see them: of floating numbers, shape and dtype.
+            [
+                (leaf.dtype, leaf.shape)
+                if leaf.dtype.kind in graph.FLOATING
+                else np.asarray(leaf.value)
+                for leaf in leaves
+            ],
             [place[one] for one in inputs],
             graph.is_other_side(),
         )
@@ -163,24 +159,6 @@ class _Formula:
                 graph.Node(step, tuple(nodes[i] for i in sources), given, held)
             )
         return tuple(nodes[i] for i in outputs)
-
-
-def _described(leaf: graph.Node) -> Any:
-    """A leaf, as the formula may see it: of floating numbers, shape and dtype."""
-    if leaf.dtype.kind in graph.FLOATING:
-        return leaf.dtype.str, leaf.shape, None
-    return pack(leaf.value)
-
-
-def _values(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes that have travelled; see `_travelling`."""
-    marked: dict[str, Callable[[Any], Any]] = {"array": unpack, "dtype": np.dtype}
-    return {
-        name: marked[value[0]](value[1])
-        if isinstance(value, tuple) and value and value[0] in ("array", "dtype")
-        else value
-        for name, value in attributes.items()
-    }
 
 
 # In the processes of the pages --------------------------------------------------------
@@ -234,7 +212,7 @@ class Page:
         rng = np.random.default_rng()
         rng.bit_generator.state = state
         drawn = np.asarray(self.op._makers[name](rng, shape, shapes))
-        return pack(drawn), rng.bit_generator.state
+        return drawn, rng.bit_generator.state
 
     def graph(
         self,
@@ -244,7 +222,14 @@ class Page:
         other: bool,
     ) -> tuple[list[Any], list[int]]:
         """The nodes of the formula, inputs before their users, and the outputs."""
-        leaves = [graph.variable(_seen(*one)) for one in described]
+        leaves = [  # ones, in place of floating numbers
+            graph.variable(
+                one
+                if isinstance(one, np.ndarray)
+                else np.broadcast_to(np.ones((), one[0]), one[1])
+            )
+            for one in described
+        ]
         inputs = [leaves[i] for i in arguments]
         with graph.other_side() if other else contextlib.nullcontext():
             returned = as_tuple(self.op.said("formula")(graph, *inputs, **attributes))
@@ -255,9 +240,9 @@ class Page:
                 continue
             place[node] = len(leaves) + len(listed)
             step = node.primitive.name if node.primitive else ""
-            value = None if step else pack(node.value)
+            value = None if step else np.asarray(node.value)
             sources = [place[source] for source in node.inputs]
-            listed.append((step, sources, _travelling(node.attributes), value))
+            listed.append((step, sources, plain(dict(node.attributes)), value))
         return listed, [place[node] for node in returned]
 
 
@@ -291,23 +276,3 @@ def _facts(op: Op) -> dict[str, Any]:
         **{name: getattr(op, name) for name in _WORDS},
         **lists,
     }
-
-
-def _seen(dtype: str, shape: tuple[int, ...], *more: Any) -> Array:
-    """An input as a formula sees it: ones, in place of floating numbers."""
-    if more[-1] is None:
-        return np.broadcast_to(np.ones((), dtype), shape)
-    return unpack((dtype, shape, *more))
-
-
-def _travelling(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as builtin types, arrays as ("array", packed), dtypes likewise."""
-
-    def one(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return "array", pack(value)
-        if isinstance(value, (np.dtype, type)):
-            return "dtype", np.dtype(value).str
-        return plain(value)
-
-    return {name: one(value) for name, value in attributes.items()}
