@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.diagnosis import explanations
+from gradwatch.harness.judging.diagnosis.edits import forms
 from gradwatch.harness.judging.entry import assert_agrees, judge
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -425,6 +426,14 @@ def test_a_tensor_that_is_judged_in_part_has_a_diagnosis() -> None:
     sentence = large(lambda p, dy: p * dy)
     assert "sum(" in sentence
     assert "left out: with this, all 512 elements looked at agree" in sentence
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (2, 4), (2, 2, 4)])
+def test_what_stands_for_a_value_has_its_shape(shape: tuple[int, ...]) -> None:
+    """A row turned about, times a row, is a matrix: of 32,000 elements a billion."""
+    x = RNG.standard_normal(shape)
+    made = [form(x) for _, _, form in forms(x, 24)]
+    assert {np.shape(new) for new in made} == {shape}
 
 
 def test_a_tail_of_a_large_tensor_is_seen() -> None:

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ from gradwatch.impls.graph.moves import gather, reshape, scatter_add
 Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
 Box = tuple[Places | None, ...]
+#: Parts of one node that are computed by themselves. Each needs others of what comes
+#: before it, so that of a scan in k steps there were 2^k.
+APART = 4
 #: Elements of the largest tensor in a sample.
 PLACES = 1024
 #: Calls inside each other, of which a part takes some for each operation on its way.
@@ -54,7 +58,7 @@ class Parts:
     """Parts of one graph; what several of them need in common is computed once."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Node] = {}
+        self._known = defaultdict[Node, dict[tuple[bytes | None, ...], Node]](dict)
 
     def terms(self, count: int) -> Places | None:
         """Which of so many terms of a sum are looked at; None for all."""
@@ -70,12 +74,25 @@ class Parts:
         """A node of the elements in a box, computed from those that they need."""
         lengths = zip(box, node.shape, strict=True)
         box = tuple(None if p is None or p.size == n else p for p, n in lengths)
-        key = node, tuple(None if p is None else p.tobytes() for p in box)
-        if key not in self._known:
-            made = self._known[key] = self._made(node, box)
-            if (record := recorded()) and made is not node:
-                record.parts[made] = node
-        return self._known[key]
+        key = tuple(None if p is None else p.tobytes() for p in box)
+        known = self._known[node]
+        if key not in known:
+            known[key] = self._apart(node, box, key)
+            if (record := recorded()) and known[key] is not node:
+                record.parts[known[key]] = node
+        return known[key]
+
+    def _apart(self, node: Node, box: Box, key: tuple[bytes | None, ...]) -> Node:
+        """A part by itself, or, of a node with many, from one that holds several."""
+        known = self._known[node]
+        axes = range(node.ndim)
+        alike = [box[i] is None or {k[i] for k in known} <= {key[i]} for i in axes]
+        if len(known) < APART or all(alike):
+            return self._made(node, box)
+        wide = tuple(p if same else None for p, same in zip(box, alike, strict=True))
+        held = self.part(node, wide)
+        inside = (None if same else p for p, same in zip(box, alike, strict=True))
+        return _picked(held, held.shape, tuple(inside))
 
     def _made(self, node: Node, box: Box) -> Node:
         step = node.primitive

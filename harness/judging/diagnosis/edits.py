@@ -45,8 +45,8 @@ _MASKS: Sequence[Form] = (
     (5, "{} is not applied", np.ones_like),
     (5, "{} is inverted", np.logical_not),
 )
+_SQUARES: Sequence[Form] = ((5, "{} is transposed", lambda x: np.swapaxes(x, -1, -2)),)
 _MATRICES: Sequence[Form] = (
-    (5, "{} is transposed", lambda x: np.swapaxes(x, -1, -2)),
     (5.6, "{} is turned about in its last two axes", lambda x: np.flip(x, (-2, -1))),
     (6, "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
     (6, "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
@@ -82,7 +82,9 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
 def forms(x: Array, digits: int) -> Iterator[Form]:
     """What may stand for a value, computed from it alone, in so many digits."""
     yield from (*_VALUES, *_roundings(digits)) if x.dtype.kind != "b" else _MASKS
-    yield from _MATRICES if x.ndim > 1 else ()
+    if x.ndim > 1:
+        yield from _SQUARES if x.shape[-1] == x.shape[-2] else ()
+        yield from _MATRICES
     for axis in (None, *(i for i, n in enumerate(x.shape) if 1 < n < x.size)):
         at = "" if axis is None else f" along axis {axis}"
         for rank, text, form in _ROWS if x.size > 1 else ():

@@ -34,6 +34,7 @@ FORMULAS = {
     "joined": lambda x: graph.concat((x, graph.exp(x)), axis=1),
     "shifted": lambda x: graph.roll(x, 1, 0) * x,
     "added up": lambda x: graph.cumulative_sum(x, axis=1),
+    "multiplied up": lambda x: graph.cumulative_prod(x, axis=1),
     "reshaped": lambda x: graph.sum(graph.reshape(x, (-1, 4)), 1),
 }
 
@@ -62,6 +63,15 @@ def test_of_few_rows_only_these_are_computed(name):
         sum(n.size for n in graph.topological_order([one])) for one in (node, part)
     ]
     assert sizes[1] < sizes[0] / 64
+
+
+def test_a_part_of_a_scan_has_no_more_nodes_for_more_steps():
+    """Each step reads two boxes of the one before it: 2^7 of the first."""
+    node = gradient(FORMULAS["multiplied up"], 1 + RNG.random((4, 128)))["dx"]
+    part = Parts().part(node, (np.array([1]), np.array([5, 70])))
+    before, after = (len(graph.topological_order([one])) for one in (node, part))
+    assert after < 10 * before
+    np.testing.assert_allclose(part.value, node.value[1:2, [5, 70]], rtol=1e-13)
 
 
 def asked(name, dtype, monkeypatch):
