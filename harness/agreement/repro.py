@@ -70,12 +70,8 @@ def repro(
         right: The exact answers; None if the op's formula refuses the input.
         about: More for the docstring.
     """
-    problem, framework, dialect = (
-        trial.problem,
-        framework_of(backend),
-        dialect_of(backend),
-    )
-    op, lines = problem.op, list[str]()
+    problem, op, lines = trial.problem, trial.problem.op, list[str]()
+    framework, dialect = framework_of(backend), dialect_of(backend)
     with suppress(Unwritten):  # else the project's own code is called
         lines = calls(problem, framework, dialect) if framework != "numpy" else []
     whole = record.tensor not in op.outputs or dialect == "custom"
@@ -89,39 +85,22 @@ def repro(
         if whole or is_input:
             wanted = whole and name in problem.wanted
             tensors.append((name, values_of(array, laid), kind, wanted))
-    xs, ys = problem.wanted, problem.differentiated
-    one = "{}" if len(ys) == 1 else "({})"
-    names = {
-        "xs": ", ".join(xs),
-        "dxs": ", ".join(f"d{n}" for n in xs),
-        "ys": ", ".join(ys),
-        "dys": ", ".join(f"d{n}" for n in ys),
-        "takes": ", ".join(problem.inputs),
-        "gives": ", ".join(op.outputs),
-        "every": ", ".join((*op.outputs, *problem.derivatives)),
-    }
     ways = _ways(right, record)
     text: str = template("finding.py.j2").render(
-        **names,
-        y=one.format(names["ys"]),
-        dy=one.format(names["dys"]),
-        places=tuple(range(len(xs))),
+        trial=trial,
+        problem=problem,
+        record=record,
         docstring=_docstring(headline, about),
         framework=framework,
         flavour=backend.partition("_")[2],
         backend=backend,
-        op=repr(trial.op),
         lines=lines,
         tensors=tensors,
-        inputs=len(problem.inputs),
         cotangents=", ".join(map(_written, problem.cotangents)),
-        rest=(dict(problem.attributes), dict(problem.aliases), problem.dtype),
         whole=whole,
         custom=dialect == "custom",
         fresh=problem.empty and ways and framework == "oneflow",
-        tensor=record.tensor,
         dies=record.verdict in DEATHS,
-        malformed=record.verdict == "malformed",
         ways=ways,
         uses=lambda name, code: re.search(rf"(?<![.\w]){name}\b", code),
     )

@@ -17,11 +17,8 @@ from gradwatch.harness.project.machines import memory
 #: Seconds of processor time for a check where no budget is given. On a busy machine as
 #: much is tried as on a quiet one.
 BUDGET = 30.0
-#: Bytes that judging takes for each element that a call computes: in full, up to `MOST`
-#: elements, and of a sample beyond. Peaks of softmax, gelu, layer_norm and a layer were
-#: 27 to 95 and 43 (`cpu-2core`). A float64 alone is the least.
-IN_FULL, SAMPLED, LEAST = 100, 60, 8
-
+#: Bytes that judging takes at least for each element that a call computes: a float64.
+LEAST = 8
 #: Elements of the inputs from which memory is thought of.
 MANY = 1 << 20
 #: Seconds that an element takes at least; `OPERATION` has where it comes from.
@@ -60,27 +57,22 @@ class Budget:
                 require_memory(trial.name, elements, self.memory)
         for trial in own:
             yield from self._timed(trial)
-        large = list[Trial]()
         waiting = [trial for trial in trials if not trial.as_given]
         for _ in range(2):  # what was too slow by the first times gets another look
             later = list[Trial]()
             for trial in waiting:
-                if self._bytes(trial) > self.memory:
-                    large.append(trial)
-                elif self._fits(trial):
+                if self._fits(trial):
                     yield from self._timed(trial)
                 else:
                     later.append(trial)
             waiting = later
-        if large:
-            needs = _of(max(map(self._bytes, large)), self.memory)
-            notes.append(f"left out, {needs}: {_names(large)}")
         if waiting:
             more = self.clock() - self.began + sum(map(self._seconds, waiting))
             whole = all(self.cost(trial, 0.0).whole for trial in waiting)
             needs = f"{math.ceil(more)}{'' if whole else ' or more'}"
+            names = "; ".join(dict.fromkeys(trial.name for trial in waiting))
             notes.append(
-                f"left out, the budget being {self.allowed:g} s: {_names(waiting)};"
+                f"left out, the budget being {self.allowed:g} s: {names};"
                 f" budget={needs} has them"
             )
 
@@ -107,17 +99,9 @@ class Budget:
             return False  # hundreds of bytes an element, of no size that was asked for
         return self.clock() - self.began + self._seconds(trial) <= self.allowed
 
-    def _bytes(self, trial: Trial) -> float:
-        elements = self._cost(trial).elements
-        return elements * (IN_FULL if elements <= MOST else SAMPLED)
-
     def _cost(self, trial: Trial) -> Cost:
         """What it takes; without elements nothing, and it may not even run."""
         return self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
-
-
-def _names(trials: Sequence[Trial]) -> str:
-    return "; ".join(dict.fromkeys(trial.name for trial in trials))
 
 
 def require_memory(name: str, elements: int, has: int) -> None:
@@ -127,12 +111,10 @@ def require_memory(name: str, elements: int, has: int) -> None:
         ValueError: The numbers alone are more than the memory.
     """
     if elements * LEAST > has:
-        raise ValueError(f"{name} {_of(elements * LEAST, has)}: give smaller inputs")
-
-
-def _of(needs: float, has: float) -> str:
-    needs, has = needs / 2**30, has / 2**30
-    return f"needs some {needs:.3g} GiB, and this machine has {has:.3g} GiB"
+        raise ValueError(
+            f"{name} needs some {elements * LEAST / 2**30:.3g} GiB, and this machine"
+            f" has {has / 2**30:.3g} GiB: give smaller inputs"
+        )
 
 
 def out_of_memory(error: Exception) -> str:

@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gradwatch.harness.check.budget import (
@@ -90,25 +91,25 @@ class Session:
         self.subject = subject_of(self.reference, ours)
         self.budget = Budget(self.choice.budget, self.subject.cost)
         self.steps = list[Trial]()  # those of a training that were judged
-        if theirs and self.used is not framework("jax"):
-            from gradwatch.harness.check.frameworks.bridge import in_torch
-
-            assert callable(self.candidate)
-            self.candidate = in_torch(self.candidate)
-        apart = isinstance(self.candidate, Elsewhere)
-        if isinstance(self.candidate, Elsewhere):
-            lacks = " and ".join(self.candidate.missing)
-            self.notes += [f"the candidate could not be given {lacks}"] if lacks else []
-        if apart and self.order != "vjp":
-            raise ValueError(f"{self.order} is judged of trusted code alone: --trusted")
         if self.choice.train and (self.order != "vjp" or theirs or ours):
             raise ValueError("what is trained are gradients of PyTorch's functions")
-        if self.candidate is not None and not (apart or callable(self.candidate)):
+        if isinstance(self.candidate, Elsewhere):
+            if lacks := " and ".join(self.candidate.missing):
+                self.notes.append(f"the candidate could not be given {lacks}")
+            if self.order != "vjp":
+                raise ValueError(f"{self.order} needs trusted code: --trusted")
+        elif self.candidate is not None and not callable(self.candidate):
             kind = type(self.candidate).__name__
             raise TypeError(
                 f"the candidate cannot be called: it is of type {kind}; tensors of your"
                 " own go into inputs="
             )
+        elif (
+            self.candidate is not None and theirs and self.used is not framework("jax")
+        ):
+            from gradwatch.harness.check.frameworks.bridge import in_torch
+
+            self.candidate = in_torch(self.candidate)
 
     def run(
         self,
@@ -186,14 +187,13 @@ class Session:
         A backward of no elements may end the process, as that of torch.pdist does, so
         that it runs in a fork; what the caller did not give may be refused there.
         """
-        empty = trial.regime.name == "empty" or (trial.sizes and not any(trial.sizes))
-        if not empty:
-            return examined(self.subject, self.candidate, trial, *more)
+        asked = self.subject, self.candidate, trial
+        if trial.regime.name != "empty" and (any(trial.sizes) or not trial.sizes):
+            return examined(*asked, *more)
 
         def rows() -> list[Row]:
-            if trial.as_given or self._admits(trial):
-                return examined(self.subject, self.candidate, trial, self.compute)
-            return []
+            takes = trial.as_given or self._admits(trial)
+            return examined(*asked, self.compute) if takes else []
 
         try:
             return forked(rows) if self.used.forks() else rows()
@@ -214,11 +214,12 @@ class Session:
         from gradwatch.harness.check.frameworks.loop import Training
         from gradwatch.harness.check.training import trained
 
-        apart = self.candidate
-        if isinstance(apart, Elsewhere):
-            used = apart.train
+        candidate = self.candidate
+        if isinstance(candidate, Elsewhere):
+            used = candidate.train
         else:
-            used = _raising(Training(copy.deepcopy(in_process(self.subject, apart))))
+            copied = copy.deepcopy(in_process(self.subject, candidate))
+            used = partial(_asked, Training(copied))
         for dtype in dict.fromkeys(trial.dtype for trial in trials):
             of_one = [trial for trial in trials if trial.dtype == dtype]
             asked = self.choice.train, self.seed, self.compute, self.notes, self.steps
@@ -314,11 +315,12 @@ class Session:
         """Whether the candidate does."""
         if self.announce:
             self.announce(trial.name)
+        if not callable(self.candidate):
+            return True
         with contextlib.suppress(Exception), _quiet(trial):
-            if callable(self.candidate):
-                bound = self.subject.bound(trial, traced=False)
-                call = self.used.bind(self.candidate, bound)
-                self.used.admits(call, bound.tensors, bound.wanted)
+            bound = self.subject.bound(trial, traced=False)
+            call = self.used.bind(self.candidate, bound)
+            self.used.admits(call, bound.tensors, bound.wanted)
             return True
         return False
 
@@ -377,16 +379,12 @@ def _quiet(trial: Trial) -> Iterator[None]:
         yield
 
 
-def _raising(training: Any) -> Callable[..., Any]:
-    """What asks a training of this process, and raises what `Apart.train` does."""
-
-    def ask(what: str, *given: Any) -> Any:
-        try:
-            return getattr(training, what)(*given)
-        except (Exception, SystemExit) as error:  # whatever it raises
-            raise Raised(in_short(error)) from error
-
-    return ask
+def _asked(training: Any, what: str, *given: Any) -> Any:
+    """What a training of this process answers; raises what `Apart.train` does."""
+    try:
+        return getattr(training, what)(*given)
+    except (Exception, SystemExit) as error:  # whatever it raises
+        raise Raised(in_short(error)) from error
 
 
 def _is_shape(value: Any) -> bool:

@@ -38,7 +38,11 @@ def target(text: str) -> Any:
         return text
     module, _, path = text.partition(":")
     first, *parts = [module, *path.split(".")] if path else text.split(".")
-    held: Any = _module(first)
+    try:
+        is_file = first.endswith(".py")
+        held: Any = loaded(Path(first)) if is_file else importlib.import_module(first)
+    except ModuleNotFoundError as error:
+        raise UnknownName(f"no module is called {error.name!r}") from None
     for part in parts:
         if isinstance(held, ModuleType) and not hasattr(held, part):
             with contextlib.suppress(ModuleNotFoundError):  # it may be a module
@@ -48,15 +52,6 @@ def target(text: str) -> Any:
             known(f"function of {held.__name__}", part, names)
         held = getattr(held, part)
     return _callable(held, text)
-
-
-def _module(name: str) -> ModuleType:
-    if name.endswith(".py"):
-        return loaded(Path(name))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UnknownName(f"no module is called {error.name!r}") from None
 
 
 def _callable(held: Any, text: str) -> Any:

@@ -100,14 +100,6 @@ def test_the_caller_s_own_runs_whatever_it_takes():
     assert "trial 1" in notes[0]
 
 
-def test_a_trial_beyond_the_memory_is_left_out_with_its_number():
-    ran, notes, _ = run(1e9, [3_000_000, 40_000_000, 10], memory=GIB)
-    assert ran == [3_000_000, 10]
-    (note,) = notes
-    assert "needs some" in note
-    assert "this machine has 1 GiB: trial 1" in note
-
-
 def test_of_the_caller_s_own_it_is_one_line_and_not_the_end_of_the_process():
     with pytest.raises(
         ValueError, match=r"needs some 2.24 GiB.* has 1 GiB: give small"

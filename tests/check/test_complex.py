@@ -9,8 +9,8 @@ from torch import fft  # noqa: E402  # after importorskip
 
 import gradwatch  # noqa: E402  # likewise
 from gradwatch import check  # noqa: E402  # likewise
-from gradwatch.harness.check.frameworks.loop import described  # noqa: E402  # likewise
-from gradwatch.harness.check.subjects.apart import _filled  # noqa: E402  # likewise
+from gradwatch.harness.check.frameworks.loop import packed  # noqa: E402  # likewise
+from gradwatch.harness.check.subjects.apart import unpacked  # noqa: E402  # likewise
 
 
 def own(forward, backward):
@@ -321,9 +321,7 @@ def test_a_failure_s_script_shows_it_again(tmp_path, capsys):
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
 def test_one_element_of_any_strides_reaches_the_judge(dtype):
     sent = torch.ones(4, 6, dtype=dtype).conj()[:1, ::2][:, :1]
-    name, shape, content = described(sent)
-    head = {"dtype": name, "shape": shape}
-    assert torch.equal(_filled(head, lambda: content), sent)
+    assert torch.equal(unpacked(packed(sent)), sent)
 
 
 def test_pytorch_has_no_complex_numbers_of_bfloat16():

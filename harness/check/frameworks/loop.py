@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
-import json
 import os
 import pickle
 import pkgutil
@@ -271,43 +270,35 @@ def cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     return held.to(dtype.to_complex() if held.is_complex() else dtype)
 
 
-def described(tensor: Tensor) -> tuple[str, list[int], bytes]:
-    """A tensor as its type, its shape and its bytes."""
-    held = tensor.detach().cpu().resolve_conj().resolve_neg()
+def packed(value: Any) -> Any:
+    """A tensor as its type, its shape and its bytes; the rest as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    held = value.detach().cpu().resolve_conj().resolve_neg()
     flat = torch.empty(held.numel(), dtype=held.dtype)  # one element has any stride
     flat.copy_(held.reshape(-1))
-    return str(held.dtype), list(held.shape), flat.view(torch.uint8).numpy().tobytes()
+    content = flat.view(torch.uint8).numpy().tobytes()
+    return {"dtype": str(held.dtype), "shape": list(held.shape), "content": content}
 
 
 def main() -> None:
     """Answer requests: first what to load, then stages and steps."""
-    pipe, training, contents = Connection(PIPE), Training(None), list[bytes]()
-
-    def named(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        dtype, shape, content = described(value)
-        contents.append(content)
-        return {"dtype": dtype, "shape": shape}
-
+    pipe, training = Connection(PIPE), Training(None)
     while True:
         try:
             what, *given = pickle.loads(pipe.recv_bytes())
         except EOFError:
             return
-        contents.clear()
         try:
             if what == "load":
                 training, found = Training(loaded(*given)), None
             else:
                 found = getattr(training, what)(*given)
-            said = json.dumps({"found": tree_map(named, found)})
+            said = {"found": tree_map(packed, found)}
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             raised = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-            said = json.dumps({"raised": raised})
-            contents.clear()
-        for content in (said.encode(), *contents):
-            pipe.send_bytes(content)
+            said = {"raised": raised}
+        pipe.send_bytes(pickle.dumps(said))
 
 
 if __name__ == "__main__":

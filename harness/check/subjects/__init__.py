@@ -44,7 +44,7 @@ class OpSubject:
     def __init__(self, op: Op) -> None:
         self.op, self.name = op, op.name
 
-    @property
+    @functools.cached_property
     def own(self) -> Callable[..., Any]:
         """PyTorch's own call, which is what is judged without a candidate."""
         import torch

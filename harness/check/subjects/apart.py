@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +28,7 @@ from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import calls
 from gradwatch.harness.workers import confinement
-from gradwatch.harness.workers.arrays import legible
+from gradwatch.harness.workers.arrays import decoded, legible
 from gradwatch.harness.workers.process import Process
 
 #: Seconds for a step of a training.
@@ -46,13 +45,6 @@ T = TypeVar("T")
 
 #: What is no answer of that script.
 FORGED = "wrote into the pipe of its process"
-
-
-class Head(msgspec.Struct):
-    """What `loop.main` raised or found; bytes follow for each tensor in it."""
-
-    raised: str = ""
-    found: Any = None
 
 
 class Apart(Elsewhere):
@@ -124,17 +116,19 @@ class Apart(Elsewhere):
                 self._asked(self._seconds, *self._named)
         try:
             process.connection.send_bytes(pickle.dumps(request))
-            head = msgspec.json.decode(self._heard(process, seconds), type=Head)
-            found = _filled(head.found, lambda: self._heard(process, seconds))
+            content = self._heard(process, seconds)
         except (EOFError, OSError) as error:
             self._process, how = None, process.end()
             late = isinstance(error, TimeoutError)
             why = f"no answer in {seconds:g} s" if late else how
             raise Raised(f"ended the process: {why}", ended=True) from None
-        except (msgspec.MsgspecError, RuntimeError, ValueError):
+        try:  # data alone, whatever the bytes are
+            said = decoded(content)
+            raised, found = str(said.get("raised", "")), unpacked(said.get("found"))
+        except Exception:  # noqa: BLE001  # likewise
             raise Raised(FORGED, ended=True) from None
-        if head.raised:
-            raise Raised(legible(head.raised))
+        if raised:
+            raise Raised(legible(raised))
         return found
 
     def _begun(self) -> Process:
@@ -158,22 +152,23 @@ class Apart(Elsewhere):
         return process.heard(seconds, limited)
 
 
-def _filled(found: Any, heard: Callable[[], bytes]) -> Any:
-    """What was found, with the tensors whose bytes are heard in that order.
+def unpacked(found: Any) -> Any:
+    """What was found, with tensors for what `loop.packed` has made of them.
 
     Raises:
         ValueError: Something is no tensor.
     """
-    if isinstance(found, list):
-        return [_filled(one, heard) for one in found]
+    if isinstance(found, (list, tuple)):
+        return [unpacked(one) for one in found]
     if not isinstance(found, dict):
         return found
     if "dtype" not in found:
-        return {name: _filled(one, heard) for name, one in found.items()}
-    dtype = getattr(torch, str(found["dtype"]).removeprefix("torch."), None)
-    content = heard()
+        return {name: unpacked(one) for name, one in found.items()}
+    dtype, content = (
+        getattr(torch, found["dtype"].removeprefix("torch."), None),
+        found["content"],
+    )
     if not isinstance(dtype, torch.dtype) or len(content) % dtype.itemsize:
         raise ValueError("no tensor")
     flat = torch.frombuffer(bytearray(content or bytes(dtype.itemsize)), dtype=dtype)
-    shape = msgspec.convert(found.get("shape"), list[int])
-    return flat[: len(content) // dtype.itemsize].reshape(shape)
+    return flat[: len(content) // dtype.itemsize].reshape(found["shape"])

@@ -22,13 +22,8 @@ class JaxSubject(OpSubject):
     """A function of JAX's, as an op whose formula walks its jaxpr."""
 
     def __init__(self, given: Callable[..., Any]) -> None:
-        self.given, self.name = given, name_of(given)
-        self._made: dict[Any, Op] = {}
-
-    @property
-    def own(self) -> Callable[..., Any]:
-        """What is judged without a candidate."""
-        return self.given
+        self.given = self.own = given
+        self.name, self._made = name_of(given), dict[Any, Op]()
 
     def op_at(self, trial: Trial) -> Op:
         """The op for tensors of these types."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,19 +39,11 @@ class TorchSubject:
     _last: tuple[Trial, Bound] | None = None
 
     def __init__(self, given: Callable[..., Any]) -> None:
-        self.given, function = given, _uncompiled(given)
-        self.function, self._costs = function, dict[Any, Cost]()
-        self.module = function if isinstance(function, torch.nn.Module) else None
-
-    @property
-    def own(self) -> Callable[..., Any]:
-        """What is judged without a candidate."""
-        return self.given
-
-    @property
-    def name(self) -> str:
-        """As a person would write it."""
-        return name_of(self.function)
+        # What is judged without a candidate, and what is traced.
+        self.own, self.function = given, _uncompiled(given)
+        self.name, self._costs = name_of(self.function), dict[Any, Cost]()
+        is_module = isinstance(self.function, torch.nn.Module)
+        self.module: Any = self.function if is_module else None
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -159,7 +150,7 @@ class TorchSubject:
             unreached[:] = found.unreached
             return {**found.nodes, **({} if second else made.outputs)}
 
-        outputs = functools.partial(_outputs, traced) if second else None
+        outputs = (lambda wide: dict(traced.graph(wide).outputs)) if second else None
         return Question(build, trial.dtype, compute, outputs, unreached)
 
     def steps_have_its_slope(self, trial: Trial) -> bool:
@@ -177,43 +168,37 @@ class TorchSubject:
         args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
         wide = replace(trial, args=args, kwargs=kwargs, dtype="float64")
         bench = Bench(self, None, wide)
-        bound, call = bench.bound, bench.call
-        cotangents = bench.cotangents()
+        bound, call, cotangents = bench.bound, bench.call, bench.cotangents()
         pairs = enumerate(zip(bound.tensors, bound.wanted, strict=True))
         moved = [wide.tangent(t, i) if wanted else None for i, (t, wanted) in pairs]
+
+        def product(these: Iterable[Any], others: Iterable[Any]) -> float:
+            pairs = zip(these, others, strict=False)
+            both = ((a, b) for a, b in pairs if a is not None and b is not None)
+            return sum(float(np.sum(a * runs.array_of(b))) for a, b in both)
 
         def value(step: float) -> float:
             pairs = zip(bound.tensors, moved, strict=True)
             outputs = call(*(t if v is None else t + step * v for t, v in pairs))
-            products = zip(outputs, cotangents, strict=False)
-            return sum(
-                float((runs.numbers(y) * runs.numbers(dy)).sum())
-                for y, dy in products
-                if dy is not None
-            )
-
-        def slope(gradients: Iterable[Any]) -> float:
-            pairs = zip(gradients, moved, strict=True)
-            both = ((g, v) for g, v in pairs if g is not None and v is not None)
-            return sum(float(np.sum(g * runs.array_of(v))) for g, v in both)
+            return product(map(runs.array_of, outputs), cotangents)
 
         with torch.no_grad():
             seen = (value(STEP) - value(-STEP)) / (2 * STEP)
 
-        def shows(other: float) -> bool:
-            return abs(seen - other) <= NEAR * (abs(seen) + abs(other))
+        def shows(gradients: Iterable[Any]) -> bool:
+            slope = product(gradients, moved)
+            return abs(seen - slope) <= NEAR * (abs(seen) + abs(slope))
 
         nodes = bench.truth(cotangents).right.graphs["first"]
         right = (nodes.get(f"d{name}") for name in bound.names)
-        if shows(slope(None if node is None else node.value for node in right)):
+        if shows(None if node is None else node.value for node in right):
             return True
         own = torch.autograd.function.BackwardCFunction
-        if any(
-            isinstance(node, own) for node in runs.nodes_behind(bench.expected.outputs)
-        ):
+        behind = runs.nodes_behind(bench.expected.outputs)
+        if any(isinstance(node, own) for node in behind):
             return False
         found = runs.Graph(call, bound.tensors, bound.wanted).backward(cotangents)
-        return not shows(slope(None if g is None else runs.array_of(g) for g in found))
+        return not shows(None if g is None else runs.array_of(g) for g in found)
 
 
 def seed_of_draws(seed: Sequence[int]) -> int:
@@ -230,10 +215,6 @@ def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     plain = getattr(function, "_torchdynamo_orig_callable", function)
     module: Callable[..., Any] = getattr(plain, "_orig_mod", plain)
     return module
-
-
-def _outputs(traced: Traced, wide: Any) -> dict[str, graph.Node]:
-    return dict(traced.graph(wide).outputs)
 
 
 def _on_cpu(value: Any) -> Any:
