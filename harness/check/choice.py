@@ -175,14 +175,14 @@ class Choice:
         named |= {trial.name: None for trial in trials}
         for name in (*self._only, *self._skip):
             known("trial", name, named)
-        return [trial for trial in trials if trial.as_given or self._takes(trial)]
-
-    def _takes(self, trial: Trial) -> bool:
-        names = {trial.name, trial.regime.name}
-        if self.quick or (trial.edge and self.edges == "skip"):
-            return False
-        asked = not self._only or not names.isdisjoint(self._only)
-        return asked and names.isdisjoint(self._skip)
+        chosen = []
+        for trial in trials:
+            names = {trial.name, trial.regime.name}
+            left_out = self.quick or (trial.edge and self.edges == "skip")
+            asked = not self._only or not names.isdisjoint(self._only)
+            takes = asked and names.isdisjoint(self._skip) and not left_out
+            chosen += [trial] * (trial.as_given or takes)
+        return chosen
 
 
 def widest(dtypes: Iterable[str]) -> str:
@@ -271,21 +271,16 @@ def _numbers(
     rng: np.random.Generator, spec: Spec, regime: Regime, plain: bool, precision: Any
 ) -> Any:
     """The values of an input; `plain` floats are ordinary whatever the regime."""
-    if spec.kind == "bool":
-        return _mask(rng, spec.shape, regime.name)
+    if spec.kind == "bool":  # three quarters true; in constant rows all or none is
+        if regime.name == "constant" and spec.shape:
+            rows = rng.random(spec.shape[:-1]) < 0.5
+            return np.broadcast_to(rows[..., None], spec.shape).copy()
+        return np.asarray(rng.random(spec.shape) < 0.75)
     if spec.kind == "int":
         return rng.integers(0, max(spec.below, 1), spec.shape)
     draw = REGIMES["normal"].values if plain else regime.values
     parts = (2,) if spec.kind == "complex" else ()
     return np.asarray(draw(rng, (*spec.shape, *parts), precision))
-
-
-def _mask(rng: np.random.Generator, shape: tuple[int, ...], regime: str) -> Any:
-    """Three quarters true; in constant rows all or none is."""
-    if regime == "constant" and shape:
-        rows = rng.random(shape[:-1]) < 0.5
-        return np.broadcast_to(rows[..., None], shape).copy()
-    return np.asarray(rng.random(shape) < 0.75)
 
 
 def _sizes(

@@ -107,7 +107,7 @@ class Report:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-    script: Callable[[], str] = field(default=lambda: "", repr=False, compare=False)
+    script: Callable[[Sequence[Row]], str] = field(default=lambda _: "", compare=False)
     edges_fail: bool = False
     refusals_fail: bool = False
 
@@ -182,7 +182,8 @@ class Report:
         It holds the smallest input at which the candidate still fails, and exits 1
         while it does. Empty where nothing fails, at the edges neither.
         """
-        return self.script() if self.failures or self.edges else ""
+        shown = self.failures or self.edges
+        return self.script(shown) if shown else ""
 
     def document(self) -> dict[str, Any]:
         """All of it in builtin types, without the environment."""

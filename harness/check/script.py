@@ -75,14 +75,16 @@ def _written(bench: Bench, row: Row, source: str) -> str:
     trial, right = bench.trial, bench.truth(cotangents).right
     second = trial.order != "vjp"
     used, function = trial.framework, call.function
-    held: Any = list
+    held: Any = None
     if inner := getattr(function, "of_jax", None):  # its arrays are the same numbers
-        from gradwatch.harness.check.frameworks.bridge import with_arrays
+        from gradwatch.harness.check.frameworks.bridge import array_of
 
-        used, function, held = framework("jax"), inner, with_arrays
+        used, function, held = framework("jax"), inner, array_of
 
     def listed(tensors: Sequence[Any]) -> list[str | None]:
-        return [None if t is None else used.written(t) for t in held(tensors)]
+        return [
+            None if t is None else used.written(held(t) if held else t) for t in tensors
+        ]
 
     seed = None
     if None in bound.draws:  # of the generator that a function draws from
@@ -248,29 +250,19 @@ def origin(function: Any) -> str:
         given += [f"{k}={v!r}" for k, v in function.keywords.items()]
         bound = ", ".join([last, *given])
         return f"import functools\n{head}candidate = functools.partial({bound})"
-    owner, suffix = _owner(function)
-    if suffix == "()" and not _made_of_nothing(owner):
-        return MISSING
+    # What has a name in a module, and how the function is got from it.
+    owner, suffix = getattr(function, "__self__", None), ""
+    if inspect.isclass(owner):  # Function.apply is bound to its class
+        suffix = f".{function.__name__}"
+    elif hasattr(function, "named_parameters"):
+        owner, suffix = type(function), "()"
+        try:
+            inspect.signature(owner).bind()
+        except TypeError:  # it is not constructed without arguments
+            return MISSING
+    else:
+        owner = function
     return _imported(owner, suffix) or _quoted(owner, suffix) or MISSING
-
-
-def _owner(function: Any) -> tuple[Any, str]:
-    """What has a name in a module, and how the function is got from it."""
-    owner = getattr(function, "__self__", None)  # Function.apply is bound to its class
-    if inspect.isclass(owner):
-        return owner, f".{function.__name__}"
-    if hasattr(function, "named_parameters"):
-        return type(function), "()"
-    return function, ""
-
-
-def _made_of_nothing(kind: type) -> bool:
-    """Whether a module is constructed without arguments."""
-    parameters = list(inspect.signature(kind).parameters.values())
-    return all(
-        p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        for p in parameters
-    )
 
 
 def _imported(owner: Any, suffix: str) -> str:

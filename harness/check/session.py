@@ -123,9 +123,9 @@ class Session:
         """All trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
         if any(self.of_jax) and self.used is not framework("jax"):
-            from gradwatch.harness.check.frameworks.bridge import with_tensors
+            from gradwatch.harness.check.frameworks.bridge import tensor_of
 
-            inputs = None if inputs is None else with_tensors(dict(inputs))
+            inputs = inputs and framework("jax").mapped(tensor_of, dict(inputs))
         tensors = self.used.tensors((dict(inputs or {}), dict(kwargs or {})))
         tensors += list(self.subject.state.values())
         main = widest(map(self.used.precision_of, tensors))
@@ -145,16 +145,14 @@ class Session:
             rows = [*self._rows(trials), *trained]
             self._refuse_other_steps(trials, rows)
         give_back()
-        report = Report(
+        return Report(
             *(*self._names(), self.device, tuple(rows)),
             tuple(dict.fromkeys(self.notes)),
             time.monotonic() - started,
+            script=partial(self._script, [*trials, *self.steps]),
             edges_fail=self.choice.edges == "fail",
             refusals_fail=self.choice.strict,
         )
-        shown = report.failures or report.edges
-        every = [*trials, *self.steps]
-        return replace(report, script=lambda: self._script(every, shown))
 
     def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
         """Every judgement on the trials that fit into the budget.

@@ -132,7 +132,9 @@ def test_in_a_notebook_the_colour_is_the_verdict_and_numbers_are_at_the_right(
 
 
 def test_a_notebook_folds_the_script_that_shows_a_failure():
-    failing = Report("r", "c", "cpu", (row("dx", "disagree"),), script=lambda: "a < b")
+    failing = Report(
+        "r", "c", "cpu", (row("dx", "disagree"),), script=lambda _: "a < b"
+    )
     (folded,) = html.fromstring(failing._repr_html_()).xpath("//details/pre/text()")
     assert folded == "a < b"
     passing = replace(failing, rows=(row("dx", "agree"),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from gradwatch.harness.check.frameworks import pytorch
-from gradwatch.harness.check.frameworks.jax import Call, mapped, started
+from gradwatch.harness.check.frameworks.jax import Call, started
 from gradwatch.harness.check.frameworks.runs import floating
 from gradwatch.harness.tracing.lax import is_inexact
 
@@ -25,7 +25,7 @@ def tensor_of(array: Any) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def _array_of(tensor: torch.Tensor) -> Any:
+def array_of(tensor: torch.Tensor) -> Any:
     """A tensor as an array, likewise."""
     held = tensor.detach().cpu().contiguous()
     if held.dtype == torch.bfloat16:
@@ -33,20 +33,10 @@ def _array_of(tensor: torch.Tensor) -> Any:
     return held.numpy()
 
 
-def with_tensors(tree: Any) -> Any:
-    """Containers with tensors for JAX's arrays and NumPy's."""
-    return mapped(tensor_of, tree)
-
-
-def with_arrays(tensors: Sequence[torch.Tensor | None]) -> list[Any]:
-    """Arrays for tensors."""
-    return [None if t is None else _array_of(t) for t in tensors]
-
-
 class _Bridge(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Any, *tensors: torch.Tensor) -> Any:
-        arrays = [_array_of(t) for t in tensors]
+        arrays = [array_of(t) for t in tensors]
         ctx.wide = any(t.dtype == torch.float64 for t in tensors)
         with jax.enable_x64(ctx.wide):
             wanted = [is_inexact(a.dtype) for a in arrays]
@@ -59,7 +49,7 @@ class _Bridge(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
         with jax.enable_x64(ctx.wide):
-            found = ctx.back([_array_of(dy) for dy in cotangents])
+            found = ctx.back([array_of(dy) for dy in cotangents])
         return None, *(None if g is None else tensor_of(g) for g in found)
 
 

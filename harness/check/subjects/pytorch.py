@@ -21,7 +21,7 @@ from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.calls import Call, state_of
 from gradwatch.harness.tracing.capture import cost_of
 from gradwatch.harness.tracing.names import name_of
-from gradwatch.harness.tracing.traced import Traced, trace, wanted_of
+from gradwatch.harness.tracing.traced import trace, wanted_of
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 
@@ -79,7 +79,13 @@ class TorchSubject:
         if not traced:
             learned = (t.requires_grad for t in self.state.values())
             return Bound(call, (), tensors, (*wanted_of(trial.tensors), *learned), ())
-        ran = self._traced(trial, state)
+        function = self.function
+        require_fit(function, trial.args, trial.kwargs)
+        if self.module is not None and torch.device(trial.device).type != "cpu":
+            function = copy.deepcopy(self.module).cpu()
+        args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
+        ran = trace(function, args, kwargs, own, seed_of_draws(trial.seed))
+        ran.refuse_contested(trial.dtype)
         draws, wanted, count = ran.program.draws, ran.wanted, len(trial.tensors)
         if trial.state is not None:
             needed = (t.requires_grad for t in trial.tensors)
@@ -91,16 +97,6 @@ class TorchSubject:
         )
         self._last = trial, bound
         return bound
-
-    def _traced(self, trial: Trial, state: State) -> Traced:
-        function = self.function
-        require_fit(function, trial.args, trial.kwargs)
-        if self.module is not None and torch.device(trial.device).type != "cpu":
-            function = copy.deepcopy(self.module).cpu()
-        args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
-        traced = trace(function, args, kwargs, own, seed_of_draws(trial.seed))
-        traced.refuse_contested(trial.dtype)
-        return traced
 
     def _state(self, trial: Trial) -> State:
         """The module's tensors, mostly a little off: a bias of 0 hides much."""
