@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.entry import check
-from gradwatch.harness.check.session import Session
+from gradwatch.harness.check.entry import Session, check
 
 __all__ = ["check", "check_grads"]
 

@@ -2,14 +2,14 @@
 
 Importing the room costs no PyTorch; calling `check` does.
 
-- entry: `check`, `gradcheck`; session: one check, from what was given to the report
-- subjects: references, and what is right; targets: these by their names
+- entry: `check`, `gradcheck`; one check, from what was given to the report
+- subjects: references, and what is right
 - frameworks: PyTorch and JAX, by what a check asks of them, a function being run in
   ways that catch kernels
 - choice, shapes: what is tried; budget: how much of it
 - examine: every tensor judged; report: the table
 - hidden: what rounding hides of a tensor, and in which step
-- child: all of it in another process
+- child: all of it in another process, where names say what is checked
 - script: a failure that runs alone, as small as it gets
 """
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import os
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
+from gradwatch.harness.check.choice import Choice
+from gradwatch.harness.check.entry import Session
+from gradwatch.harness.check.frameworks import are_of_jax
 from gradwatch.harness.check.report import Report
 from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.workers.child import Link
+from gradwatch.impls.catalogue import UnknownName, known, op_names
 
 Announce = Callable[[str], None] | None
 
@@ -56,24 +65,12 @@ def answered(asked: Mapping[str, Any], announce: Announce = None) -> dict[str, A
                 "script": report.repro() if asked["repro"] else "",
             }
     except Exception as error:  # noqa: BLE001  # a call that cannot be judged, in a line
+        ours = isinstance(error, (UnknownName, Untraceable, ValueError))
         lines = str(error).strip().splitlines() or [""]
-        return {REFUSED: f"{_kind(error)}{lines[0]}"}
-
-
-def _kind(error: Exception) -> str:
-    """The class of an exception, unless it is one that we raise for a wrong call."""
-    from gradwatch.harness.tracing import Untraceable
-    from gradwatch.impls.catalogue import UnknownName
-
-    ours = (UnknownName, Untraceable, ValueError)
-    return "" if isinstance(error, ours) else f"{type(error).__name__}: "
+        return {REFUSED: lines[0] if ours else f"{type(error).__name__}: {lines[0]}"}
 
 
 def _named(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Report:
-    from gradwatch.harness.check.frameworks import are_of_jax
-    from gradwatch.harness.check.session import Session
-    from gradwatch.harness.check.targets import target
-
     reference, name = target(asked["reference"]), asked["candidate"]
     file, colon, rest = (name or "").partition(":")
     apart = str(Path.cwd()), name
@@ -101,8 +98,6 @@ def _loaded(
     A seed that is not given is drawn when the candidate has been loaded, which cannot
     know it.
     """
-    from gradwatch.harness.check.choice import Choice
-
     if asked.get("untrusted"):
         from gradwatch.harness.check.subjects.apart import Apart
 
@@ -122,9 +117,6 @@ def _loaded(
 
 def _kernelbench(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Report:
     """The problem's own inputs at two seeds: kernels are known that pass but one."""
-    from gradwatch.harness.check.session import Session
-    from gradwatch.harness.check.targets import kernelbench
-
     problem, solution = map(Path, asked["kernelbench"])
     reference, load, inputs, source = kernelbench(problem, solution)
     candidate, options = _loaded(asked, load.args, load, stack)
@@ -133,3 +125,129 @@ def _kernelbench(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Repor
         inputs={f"seed {seed}": inputs(seed) for seed in seeds},
         dtypes=asked["dtypes"] or None,
     )
+
+
+# What names and files mean --------------------------------------------------------
+
+#: Lines that construct a solution in a script.
+SOURCE = """\
+import runpy
+
+init = runpy.run_path({problem!r})["get_init_inputs"]()
+candidate = runpy.run_path({solution!r})["ModelNew"](*init)"""
+
+
+def _torch() -> Any:
+    """PyTorch; None where JAX alone is installed."""
+    has = importlib.util.find_spec("torch")
+    return importlib.import_module("torch") if has else None
+
+
+def target(text: str) -> Any:
+    """What a name means: "torch.nn.functional.silu", "mykernels:Silu", an op page.
+
+    A class derived from `torch.autograd.Function` stands for its `apply`; one derived
+    from `torch.nn.Module` is constructed without arguments.
+
+    Raises:
+        UnknownName: Nothing bears the name; the nearest that exists is suggested.
+    """
+    if text.isidentifier() and text not in dir(_torch()):
+        known("op page", text, op_names())
+        return text
+    module, _, path = text.partition(":")
+    first, *parts = [module, *path.split(".")] if path else text.split(".")
+    try:
+        is_file = first.endswith(".py")
+        held: Any = loaded(Path(first)) if is_file else importlib.import_module(first)
+    except ModuleNotFoundError as error:
+        raise UnknownName(f"no module is called {error.name!r}") from None
+    for part in parts:
+        if isinstance(held, ModuleType) and not hasattr(held, part):
+            with contextlib.suppress(ModuleNotFoundError):  # it may be a module
+                importlib.import_module(f"{held.__name__}.{part}")
+        if not hasattr(held, part):
+            names = [n for n in dir(held) if n[0] != "_" and callable(getattr(held, n))]
+            known(f"function of {held.__name__}", part, names)
+        held = getattr(held, part)
+    return _callable(held, text)
+
+
+def _callable(held: Any, text: str) -> Any:
+    torch = _torch()
+    of_torch = torch is not None and isinstance(held, type)
+    if of_torch and issubclass(held, torch.autograd.Function):
+        return held.apply
+    if of_torch and issubclass(held, torch.nn.Module):
+        try:
+            return held()
+        except TypeError as error:
+            raise UnknownName(
+                f"{error}: make an instance in a file of yours and name that,"
+                " file.py:name"
+            ) from error
+    if not callable(held):
+        raise UnknownName(f"{text} is no function: {type(held).__name__}")
+    return held
+
+
+def loaded(path: Path) -> ModuleType:
+    """A file as a module.
+
+    Raises:
+        UnknownName: There is no such file.
+    """
+    if not path.is_file():
+        raise UnknownName(f"no file at {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UnknownName(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    known = getattr(sys.modules.get(path.stem), "__file__", module.__file__)
+    if known == module.__file__ and path.stem not in sys.stdlib_module_names:
+        sys.modules[path.stem] = module  # a script imports from it by its name
+    spec.loader.exec_module(module)
+    return module
+
+
+def kernelbench(
+    problem: Path, solution: Path
+) -> tuple[Any, partial[Any], Callable[[int], Sequence[Any]], str]:
+    """`Model`, what makes `ModelNew`, what makes inputs at a seed, and source.
+
+    Of a problem and a solution in KernelBench's form. Both modules are constructed
+    after the same seed, as KernelBench does it; the candidate is then run with the
+    reference's parameters and buffers. The source constructs it in a script.
+
+    Raises:
+        UnknownName: A file or a name in it is missing.
+    """
+    import torch
+
+    from gradwatch.harness.check.frameworks import loop
+
+    asked = loaded(problem)
+    model = _member(asked, "Model", problem)
+    get_inputs = _member(asked, "get_inputs", problem)
+    torch.manual_seed(0)
+    given: Any = getattr(asked, "get_init_inputs", list)()
+    init = {"kwargs" if isinstance(given, Mapping) else "args": given}
+    torch.manual_seed(0)
+    reference = model(*init.get("args", ()), **init.get("kwargs", {}))
+
+    def inputs(seed: int) -> Sequence[Any]:
+        torch.manual_seed(seed)
+        return list(get_inputs())
+
+    if not isinstance(reference, torch.nn.Module):
+        raise UnknownName(f"Model of {problem} is no torch.nn.Module")
+    name = f"{solution.resolve()}:ModelNew"
+    candidate = partial(loop.loaded, str(solution.resolve().parent), name, init)
+    files = {"problem": str(problem.resolve()), "solution": str(solution.resolve())}
+    return reference, candidate, inputs, SOURCE.format(**files)
+
+
+def _member(module: ModuleType, name: str, path: Path) -> Any:
+    if not hasattr(module, name):
+        raise UnknownName(f"{path} defines no {name}")
+    return getattr(module, name)

@@ -1,18 +1,60 @@
-"""`check`, the front door, and `gradcheck` as PyTorch calls it."""
+"""`check`, the front door; `Session`, one check; `gradcheck` as PyTorch calls it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import copy
+import inspect
+import itertools
+import math
+import re
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.frameworks import are_of_jax
-from gradwatch.harness.check.report import Report
-from gradwatch.harness.check.session import Session
-from gradwatch.harness.check.shapes import Shapes
+from gradwatch.harness.check.budget import (
+    Budget,
+    give_back,
+    out_of_memory,
+    require_memory,
+)
+from gradwatch.harness.check.choice import Choice, Trial, handed_over, planned, widest
+from gradwatch.harness.check.examine import examined, in_process
+from gradwatch.harness.check.frameworks import (
+    ARGUMENTS,
+    Elsewhere,
+    Raised,
+    are_of_jax,
+    framework,
+    require_instance,
+)
+from gradwatch.harness.check.report import Report, Row, joined
+from gradwatch.harness.check.shapes import (
+    COMPLEX,
+    Shapes,
+    Specs,
+    each,
+    named,
+    parsed,
+    with_complex,
+)
+from gradwatch.harness.check.subjects import OpSubject, subject_of
+from gradwatch.harness.console.streams import ticking
+from gradwatch.harness.judging.diagnosis import Diagnoses
+from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.project.machines import memory
+from gradwatch.harness.tracing import Untraceable
+from gradwatch.harness.tracing.names import name_of
+from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.harness.workers.fork import Ended, forked
+from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case, Op
-
-Reference = str | Op | Callable[..., Any]
 
 
 def check(
@@ -186,8 +228,6 @@ def _agrees(
     as_pytorch: Mapping[str, Any],
     cotangents: tuple[Any, ...],
 ) -> bool:
-    import inspect
-
     from torch import autograd
     from torch.autograd.gradcheck import GradcheckError
 
@@ -207,3 +247,337 @@ def _agrees(
         if not report.passes:
             return False
     return True
+
+
+@dataclass
+class Session:
+    """A reference and a candidate on a device.
+
+    `of_jax` says which of them is a function of JAX's; where both are, PyTorch is not
+    needed. `source` are lines that define the candidate in a script; `announce` gets
+    each trial before it is run; without it a terminal is told.
+    """
+
+    reference: Any
+    candidate: Callable[..., Any] | Elsewhere | None = None
+    device: str = "cpu"
+    compute: str | None = None
+    seed: int = 0
+    order: str = "vjp"
+    source: str = ""
+    choice: Choice = field(default_factory=Choice)
+    name: str = ""
+    cotangents: tuple[Any, ...] = ()
+    of_jax: tuple[bool, bool] = (False, False)
+    notes: list[str] = field(default_factory=list)
+    announce: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        known("order", self.order, ORDERS)
+        ours, theirs = self.of_jax
+        is_op = isinstance(self.reference, (str, Op))
+        of_jax = theirs or (ours and self.candidate is None)
+        self.used = framework("jax" if of_jax and (ours or is_op) else "pytorch")
+        self.device = self.used.device(self.device)
+        require_instance(self.reference)
+        require_instance(self.candidate)
+        self.subject = subject_of(self.reference, ours)
+        self.budget = Budget(self.choice.budget, self.subject.cost)
+        self.steps = list[Trial]()  # those of a training that were judged
+        if self.choice.train and (self.order != "vjp" or theirs or ours):
+            raise ValueError("what is trained are gradients of PyTorch's functions")
+        if isinstance(self.candidate, Elsewhere):
+            if lacks := " and ".join(self.candidate.missing):
+                self.notes.append(f"the candidate could not be given {lacks}")
+            if self.order != "vjp":
+                raise ValueError(f"{self.order} needs trusted code: --trusted")
+        elif self.candidate is not None and not callable(self.candidate):
+            kind = type(self.candidate).__name__
+            raise TypeError(
+                f"the candidate cannot be called: it is of type {kind}; tensors of your"
+                " own go into inputs="
+            )
+        elif (
+            self.candidate is not None and theirs and self.used is not framework("jax")
+        ):
+            from gradwatch.harness.check.frameworks.bridge import in_torch
+
+            self.candidate = in_torch(self.candidate)
+
+    def run(
+        self,
+        *,
+        inputs: Mapping[str, Sequence[Any]] | None = None,
+        shapes: Shapes | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        dtypes: Sequence[str] | None = None,
+        cases: Sequence[Case] | None = None,
+    ) -> Report:
+        """All trials in all precisions; `inputs` holds argument lists by name."""
+        started = time.monotonic()
+        if any(self.of_jax) and self.used is not framework("jax"):
+            from gradwatch.harness.check.frameworks.bridge import tensor_of
+
+            inputs = inputs and framework("jax").mapped(tensor_of, dict(inputs))
+        tensors = self.used.tensors((dict(inputs or {}), dict(kwargs or {})))
+        tensors += list(self.subject.state.values())
+        main = widest(map(self.used.precision_of, tensors))
+        settings = self.used.settings(self.device, self.compute)
+        with settings, self._with_the_way_round():
+            trials = list[Trial]()
+            for dtype in dtypes or [main]:
+                plain = known("dtype", COMPLEX.get(dtype, dtype), PRECISIONS)
+                specs = list(self._specs(shapes, cases)) if inputs is None else []
+                if dtype in COMPLEX:
+                    specs = [(with_complex(s), extra) for s, extra in specs]
+                with self.used.precision(plain):
+                    trials += self._trials(plain, main, inputs, specs, kwargs or {})
+            trials = self.choice.of(trials)
+            with self.used.settings(self.device, self.compute):  # it has others
+                trained = list(self._trained([t for t in trials if t.as_given]))
+            rows = [*self._rows(trials), *trained]
+            self._refuse_other_steps(trials, rows)
+        give_back()
+        return Report(
+            *(*self._names(), self.device, tuple(rows)),
+            tuple(dict.fromkeys(self.notes)),
+            time.monotonic() - started,
+            script=partial(self._script, [*trials, *self.steps]),
+            edges_fail=self.choice.edges == "fail",
+            refusals_fail=self.choice.strict,
+        )
+
+    def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
+        """Every judgement on the trials that fit into the budget.
+
+        Where the reference refuses numbers that the caller did not give, that trial is
+        left out, and a note says so.
+        """
+        at, left_out, diagnoses = "", list[tuple[str, str]](), Diagnoses()
+        how = self.compute, self.notes, diagnoses
+        with ticking(lambda: at, terminal=not self.announce, log=False):
+            for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
+                at = f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials"
+                if self.announce:
+                    self.announce(at)
+                try:
+                    with self.used.precision(trial.dtype), _quiet(trial):
+                        yield from self._examined(trial, *how)
+                except Exception as error:  # every library refuses numbers in its way
+                    if trial.as_given:
+                        raise
+                    why = f"the reference raised {in_short(error)}"
+                    why = out_of_memory(error) or why
+                    left_out.append((why, trial.name))
+        for why, names in joined(left_out).items():
+            self.notes.append(f"left out, {why}: {names}")
+
+    def _examined(self, trial: Trial, *more: Any) -> list[Row]:
+        """The judgements of one trial.
+
+        A backward of no elements may end the process, as that of torch.pdist does, so
+        that it runs in a fork; what the caller did not give may be refused there.
+        """
+        asked = self.subject, self.candidate, trial
+        if trial.regime.name != "empty" and (any(trial.sizes) or not trial.sizes):
+            return examined(*asked, *more)
+
+        def rows() -> list[Row]:
+            takes = trial.as_given or self._admits(trial)
+            return examined(*asked, self.compute) if takes else []
+
+        try:
+            return forked(rows) if self.used.forks() else rows()
+        except Ended as how:
+            message = f"ended the process: {how}"
+            return [trial.row(Judgement("all", "error", message=message), "", None)]
+
+    @property
+    def _is_function(self) -> bool:
+        """Whether the reference is the `apply` of a `torch.autograd.Function`."""
+        owner = getattr(self.reference, "__self__", None)
+        return inspect.isclass(owner) and hasattr(owner, "backward")
+
+    def _trained(self, trials: Sequence[Trial]) -> Iterator[Row]:
+        """Judge some steps of a training, in each precision."""
+        if not self.choice.train:
+            return
+        from gradwatch.harness.check.frameworks.loop import Training
+        from gradwatch.harness.check.training import trained
+
+        candidate = self.candidate
+        if isinstance(candidate, Elsewhere):
+            used = candidate.train
+        else:
+            copied = copy.deepcopy(in_process(self.subject, candidate))
+            used = partial(_asked, Training(copied))
+        for dtype in dict.fromkeys(trial.dtype for trial in trials):
+            of_one = [trial for trial in trials if trial.dtype == dtype]
+            asked = self.choice.train, self.seed, self.compute, self.notes, self.steps
+            yield from trained(self.subject, used, of_one, *asked)
+
+    def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
+        """Raise where a forward that was accused by cannot be the definition."""
+        wrong = {r.trial for r in rows if r.own and r.judgement.verdict == "disagree"}
+        own = next((t for t in trials if t.as_given and t.name in wrong), None)
+        from_forward = self.candidate is None and not isinstance(
+            self.subject, OpSubject
+        )
+        if from_forward and own and not self.subject.steps_have_its_slope(own):
+            name = self.subject.name
+            raise ValueError(
+                f"the steps of {name}'s forward have another slope than its values (an"
+                " iteration, a rounding), so it needs a reference:"
+                f" gradwatch.check(REFERENCE, {name}, ...)"
+            )
+
+    @contextlib.contextmanager
+    def _with_the_way_round(self) -> Iterator[None]:
+        """Say what to give in place of what cannot be judged."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if why := out_of_memory(error):
+                raise ValueError(f"{why}: give smaller inputs") from error
+            raise
+        except TypeError as error:
+            if not re.search("missing .* argument", str(error)):
+                raise
+            raise ValueError(f"{error}; {ARGUMENTS}") from error
+        except Untraceable as error:
+            if self.candidate is not None or not self._is_function:
+                raise
+            name = self.subject.name
+            raise ValueError(
+                f"the forward of {name} cannot be followed, so it needs a reference:"
+                f" gradwatch.check(REFERENCE, {name}, ...); {error}"
+            ) from error
+
+    def _names(self) -> tuple[str, str]:
+        """Of reference and candidate; the caller's own name goes to what is judged."""
+        if self.candidate is None and self._is_function:
+            return "its own forward", self.name or self.subject.name
+        if self.candidate is None:
+            return self.name or self.subject.name, f"{self.used.TITLE}'s gradient"
+        return self.subject.name, self.name or name_of(self.candidate)
+
+    def _trials(
+        self,
+        dtype: str,
+        main: str,
+        inputs: Mapping[str, Sequence[Any]] | None,
+        specs: Iterable[tuple[Specs, dict[str, Any]]],
+        kwargs: Mapping[str, Any],
+    ) -> Iterator[Trial]:
+        blank = Trial(
+            dtype=dtype,
+            framework=self.used,
+            kwargs=kwargs,
+            seed=(self.seed,),
+            device=self.device,
+            cotangents=self.cotangents,
+            order=self.order,
+            main=main,
+        )
+        for label, args in (inputs or {}).items():
+            yield from handed_over(blank, label, args)
+        for sizes, extra in specs:
+            elements = sum(math.prod(spec.shape) for spec in sizes)
+            require_memory(named(sizes), elements, memory())
+            tried = planned(
+                *(replace(blank, kwargs={**kwargs, **extra}), sizes),
+                admits=self._admits,
+                runs=self._runs,
+                notes=self.notes,
+                pinned=self.subject.lengths,
+            )
+            first = next(tried)
+            self._refuse_what_raises(first)
+            yield from itertools.chain([first], tried)
+
+    def _admits(self, trial: Trial) -> bool:
+        """Whether the reference takes these inputs; if not it raises what it likes."""
+        with contextlib.suppress(Exception), _quiet(trial):
+            self.subject.admit(trial, self.budget.room)
+            return True
+        return False
+
+    def _runs(self, trial: Trial) -> bool:
+        """Whether the candidate does."""
+        if self.announce:
+            self.announce(trial.name)
+        if not callable(self.candidate):
+            return True
+        with contextlib.suppress(Exception), _quiet(trial):
+            bound = self.subject.bound(trial, traced=False)
+            call = self.used.bind(self.candidate, bound)
+            self.used.admits(call, bound.tensors, bound.wanted)
+            return True
+        return False
+
+    def _refuse_what_raises(self, trial: Trial) -> None:
+        """Raise where the reference takes no ordinary numbers, as a loss may not."""
+        try:
+            self.subject.bound(trial)
+            self.subject.admit(trial, self.budget.room)
+        except Untraceable:
+            raise
+        except self.used.RAISED as error:
+            walk = traceback.walk_tb(error.__traceback__)
+            names = [frame.f_globals["__name__"] for frame, _ in walk]
+            while names[-1].endswith(".tracing.capture"):  # what it calls comes by here
+                names.pop()
+            if "gradwatch." in names[-1]:  # a call that does not fit
+                raise
+            says = ""
+            if PRECISIONS[trial.dtype].digits < PRECISIONS["float32"].digits:
+                says = f", or f(x.float()).to(x.dtype) where it takes no {trial.dtype}"
+            raise ValueError(
+                f"the reference raises {in_short(error)} at {trial.name}, numbers of"
+                f" N(0, 1); give inputs= of its domain{says}"
+            ) from error
+
+    def _specs(
+        self, shapes: Shapes | None, cases: Sequence[Case] | None
+    ) -> Iterator[tuple[Specs, dict[str, Any]]]:
+        if shapes is not None:
+            yield each(shapes), {}
+            return
+        op = self.subject.op if isinstance(self.subject, OpSubject) else None
+        listed = cases if cases is not None else op.cases.values() if op else ()
+        for case in listed:
+            fields = case.fields.items()
+            shaped = [n for n, v in fields if (n in op.inputs if op else _is_shape(v))]
+            if op is None or not op.aliases(case):
+                specs = tuple(parsed(case.fields[n]) for n in shaped)
+                yield specs, {n: v for n, v in fields if n not in shaped}
+        if not listed:
+            raise ValueError("nothing to run on: give inputs, shapes or cases")
+
+    def _script(self, trials: Sequence[Trial], rows: Sequence[Row]) -> str:
+        from gradwatch.harness.check.script import script
+
+        with self.used.settings(self.device, self.compute):
+            return script(self.subject, self.candidate, trials, rows, self.source)
+
+
+@contextlib.contextmanager
+def _quiet(trial: Trial) -> Iterator[None]:
+    """Ignore warnings of inputs that the caller did not give."""
+    with warnings.catch_warnings():
+        if not trial.as_given:
+            warnings.simplefilter("ignore")
+        yield
+
+
+def _asked(training: Any, what: str, *given: Any) -> Any:
+    """What a training of this process answers; raises what `Apart.train` does."""
+    try:
+        return getattr(training, what)(*given)
+    except (Exception, SystemExit) as error:  # whatever it raises
+        raise Raised(in_short(error)) from error
+
+
+def _is_shape(value: Any) -> bool:
+    is_lengths = isinstance(value, tuple) and all(isinstance(n, int) for n in value)
+    return is_lengths or isinstance(value, str)

@@ -228,11 +228,16 @@ class Bench:
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         self.asked = right
-        judgements = [("", j) for j in self._faults(seen)]
-        judgements += [("", j) for j in self._numbers(right, seen)]
+        first = self._named(right, seen.gradients, seen.outputs)
+        written = {}
+        if self.bound.updated or self.bound.call.state:
+            places = zip(self.bound.names, seen.leaves, self.bound.tensors, strict=True)
+            changed = {*right.names} - {*first}
+            written = {n: (now, like) for n, now, like in places if n in changed}
+        numbers = self._judge(right, first | written)
+        judgements = [("", j) for j in (*self._faults(seen), *numbers)]
         if self._draws_otherwise(judgements):
             return [("", Judgement("all", "error", message=OTHER_DRAWS))]
-        first = self._named(right, seen.gradients, seen.outputs)
         count = len(seen.gradients)
         for how, places, again in seen.others:
             message = self._frozen_names(places) if places else how
@@ -318,15 +323,6 @@ class Bench:
         if got < wanted:
             message = f"returned {got} tensors, expected {wanted}"
             yield Judgement("outputs", "malformed", message=message)
-
-    def _numbers(self, right: Question, seen: Observation[Any]) -> Iterable[Judgement]:
-        tensors = self._named(right, seen.gradients, seen.outputs)
-        changes = self.bound.updated or self.bound.call.state
-        changed = set(right.names) - {*tensors} if changes else ()
-        for place, name in enumerate(self.bound.names):
-            if name in changed:
-                tensors[name] = (seen.leaves[place], self.bound.tensors[place])
-        return self._judge(right, tensors)
 
     def _named(
         self, right: Question, gradients: Sequence[Any], outputs: Sequence[Any]

@@ -33,7 +33,7 @@ import numpy as np
 from jax import lax
 
 from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.session import Session
+from gradwatch.harness.check.entry import Session
 from gradwatch.harness.tracing import Untraceable
 
 RNG = np.random.default_rng(0)

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gradwatch.harness.check.entry import Session  # noqa: E402  # likewise
 from gradwatch.harness.check.frameworks.pytorch import _products_on_a_gpu  # noqa: E402  # PyTorch is optional
-from gradwatch.harness.check.session import Session  # noqa: E402  # likewise
 from gradwatch.impls.backends._torch_products import product_settings  # noqa: E402  # likewise
 
 REDUCED = [f"allow_{name}_reduced_precision_reduction" for name in ("fp16", "bf16")]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from gradwatch.harness.check.child import kernelbench, target
+from gradwatch.harness.check.entry import Session
 from gradwatch.harness.check.script import origin
-from gradwatch.harness.check.session import Session
-from gradwatch.harness.check.targets import kernelbench, target
 
 HERE = Path(__file__).parent / "kernelbench"
 PROBLEMS = sorted(path.stem for path in (HERE / "problems").glob("*.py"))

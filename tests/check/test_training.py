@@ -8,7 +8,7 @@ import pytest
 
 from gradwatch.harness.check import script as scripting
 from gradwatch.harness.check.choice import Choice
-from gradwatch.harness.check.session import Session
+from gradwatch.harness.check.entry import Session
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

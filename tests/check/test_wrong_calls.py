@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812  # as in its documentation
 
 from gradwatch.harness.check import check
-from gradwatch.harness.check.targets import target
+from gradwatch.harness.check.child import target
 from gradwatch.impls.catalogue import UnknownName
 
 
