@@ -6,7 +6,7 @@ Importing the room costs no PyTorch; calling `check` does.
 - subjects: references, and what is right
 - frameworks: PyTorch and JAX, by what a check asks of them, a function being run in
   ways that catch kernels
-- choice, shapes: what is tried; budget: how much of it
+- choice, shapes: what is tried, and how much of it
 - examine: every tensor judged; report: the table
 - hidden: what rounding hides of a tensor, and in which step
 - child: all of it in another process, where names say what is checked

@@ -16,13 +16,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gradwatch.harness.check.budget import (
+from gradwatch.harness.check.choice import (
     Budget,
+    Choice,
+    Trial,
     give_back,
+    handed_over,
     out_of_memory,
+    planned,
     require_memory,
+    widest,
 )
-from gradwatch.harness.check.choice import Choice, Trial, handed_over, planned, widest
 from gradwatch.harness.check.examine import examined, in_process
 from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
@@ -138,12 +142,10 @@ def check(
             and the way round.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
-    choice = Choice(only, skip, quick, edges, strict, budget, train)
-    dtypes = dtypes.split(",") if isinstance(dtypes, str) else dtypes
     given = None if inputs is None else _several(inputs)
     session = Session(
         *(reference, candidate, device, compute, seed, order),
-        choice=choice,
+        choice=Choice(only, skip, quick, edges, strict, budget, train),
         name=name,
         of_jax=are_of_jax(reference, candidate, given),
     )
@@ -151,7 +153,7 @@ def check(
         inputs=None if given is None else {"given": given},
         shapes=shapes,
         kwargs=kwargs,
-        dtypes=dtypes,
+        dtypes=dtypes.split(",") if isinstance(dtypes, str) else dtypes,
         cases=cases,
     )
 
@@ -190,9 +192,7 @@ def gradcheck(
         TypeError: PyTorch's gradcheck has no such argument.
     """
     orders = [*["vjp"] * check_backward_ad, *["jvp"] * check_forward_ad]
-    return _agrees(
-        "gradcheck", func, inputs, orders, raise_exception, as_pytorch, cotangents=()
-    )
+    return _agrees("gradcheck", func, inputs, orders, raise_exception, as_pytorch)
 
 
 def gradgradcheck(
@@ -207,10 +207,8 @@ def gradgradcheck(
 
     `grad_outputs` are the cotangents, one for each output; random where not given.
     """
-    given = _several(grad_outputs)
-    return _agrees(
-        "gradgradcheck", func, inputs, ["hvp"], raise_exception, as_pytorch, given
-    )
+    how = raise_exception, as_pytorch, _several(grad_outputs)
+    return _agrees("gradgradcheck", func, inputs, ["hvp"], *how)
 
 
 def _several(values: Any) -> tuple[Any, ...]:
@@ -226,7 +224,7 @@ def _agrees(
     orders: Sequence[str],
     raises: bool,
     as_pytorch: Mapping[str, Any],
-    cotangents: tuple[Any, ...],
+    cotangents: tuple[Any, ...] = (),
 ) -> bool:
     from torch import autograd
     from torch.autograd.gradcheck import GradcheckError
@@ -236,11 +234,11 @@ def _agrees(
     if not any(getattr(value, "requires_grad", False) for value in args):
         raise ValueError(f"{name} needs an input that requires a gradient")
     for order in orders:
-        session = Session(
-            func, None, order=order, choice=Choice(quick=True), cotangents=cotangents
-        )
-        if as_pytorch:
-            session.notes.append(IGNORED)
+        how: Any = {
+            "choice": Choice(quick=True),
+            "notes": [IGNORED] if as_pytorch else [],
+        }
+        session = Session(func, order=order, cotangents=cotangents, **how)
         report = session.run(inputs={"given": args})
         if not report.passes and raises:
             raise GradcheckError(str(report))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gradwatch.harness.check import check
-from gradwatch.harness.check.budget import Budget
+from gradwatch.harness.check.choice import Budget
 from gradwatch.harness.check.subjects import pytorch
 from gradwatch.harness.console import streams
 from gradwatch.harness.judging.question import Cost
