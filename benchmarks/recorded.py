@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
 from typing import Any, NoReturn
 
 from gradwatch.harness.history.measure import Figures, MeasurementTarget, measure
@@ -25,7 +24,7 @@ from gradwatch.impls.contract import Op
 
 # asv passes combinations by number, so these lists come from files and from what all
 # processes of a run are told, and must not depend on what an environment can import.
-LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.runnable
+LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.measure
 OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
 OFFERED = os.environ.get("ASV_OFFERED", "").split()  # by one of the environments
 BACKENDS = [b for b in by_default() if not OFFERED or framework_of(b) in OFFERED]
@@ -61,7 +60,7 @@ def recorded(trials: Iterable[Trial], *, processes: int, seconds: float) -> Foun
             processes=processes,
             seconds=seconds,
         )
-    return {astuple(point): figures for point, figures in by_point.items()}
+    return {tuple(point): figures for point, figures in by_point.items()}
 
 
 class Recorded:

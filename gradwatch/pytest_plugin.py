@@ -140,9 +140,11 @@ class Gradwatch:
             budget: Seconds for both.
         """
         __tracebackhide__ = True
-        from gradwatch.harness.timing import interleave
+        from gradwatch.harness.timing.interleave import interleave
+        from gradwatch.harness.timing.samples import paired
 
-        found = interleave.compare(before, after, budget=budget)
+        both = interleave({"before": before, "after": after}, budget=budget)
+        found = paired(*both.values())
         ratio = found.ratio
         told = f"{ratio.value:.2f} times the time ({ratio.low:.2f} to {ratio.high:.2f})"
         if not ratio.resolved:

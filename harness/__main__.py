@@ -19,7 +19,7 @@ import msgspec
 
 from gradwatch._extras import explained
 from gradwatch.harness.console.streams import legible_streams, nowhere
-from gradwatch.harness.project.git import refuse_untrusted
+from gradwatch.harness.project import git
 from gradwatch.harness.project.paths import PROJECT
 from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import UnknownName, known, op_names, op_page
@@ -80,7 +80,9 @@ def gradwatch() -> None:
       gradwatch agree --op layer_norm                      one op on every backend
       gradwatch doctor                                     what is installed here
     """
-    refuse_untrusted()
+    # Of a checkout that is not trusted: at the end of a run its records would be lost.
+    with contextlib.suppress(git.NoCommit):
+        git.git("rev-parse", "--git-dir")
 
 
 def _set(text: str | None) -> str:

@@ -209,7 +209,7 @@ def _settle() -> None:
 Handler = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 EXAMINE = "examine"
-TIMED = "prepare sample in_turn compare kept draw call computed release"
+TIMED = "prepare sample in_turn kept draw call computed release"
 #: The handlers, by the name in a request; each takes it and returns builtin types.
 HANDLERS: dict[str, Handler] = {
     "probe": probe,

@@ -4,8 +4,7 @@
     .venv             Python 3.11: PyTorch, and everything that the project needs
     .venv-FRAMEWORK   a framework with requirements of its own, for its workers
 
-uv finds or fetches the interpreters and installs the packages; here stands which
-frameworks there are, and that they are made side by side. Nothing is done to an
+uv finds or fetches the interpreters and installs the packages. Nothing is done to an
 environment whose stamp has the same inputs. A new one is made in another folder and
 moved when it is complete, so a run that fails or is interrupted leaves the old one
 unchanged. The frameworks are optional: if one cannot be installed, one line says why.
@@ -17,19 +16,16 @@ from __future__ import annotations
 
 import argparse
 import ast
-import asyncio
 import contextlib
 import fcntl
 import json
 import os
-import platform
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,11 +53,10 @@ class Framework:
     title: str
     python: str  # version
     asked_for: bool = False  # made only on request
-    only_linux_x86: bool = False  # has no other builds
 
 
 FRAMEWORKS = {
-    "oneflow": Framework("OneFlow", "3.10", only_linux_x86=True),
+    "oneflow": Framework("OneFlow", "3.10"),
     "jax": Framework("JAX", "3.11"),
     "paddle": Framework("Paddle", "3.11", asked_for=True),
     "mlx": Framework("MLX", "3.11", asked_for=True),
@@ -76,14 +71,6 @@ class Unavailable(Exception):
 def tell(line: str) -> None:
     """Print progress on standard error; standard output stays free."""
     print(line, file=sys.stderr, flush=True)
-
-
-def in_one_line(message: str) -> str:
-    """Return ": " and the error in a program's message, with its last cause, or ""."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    error = next((line for line in lines if line.startswith("error")), "")
-    quoted = dict.fromkeys(filter(None, (error, *lines[-1:])))  # each once
-    return "".join(f": {line}" for line in quoted)
 
 
 def answer(command: Sequence[object], patience: float = 30) -> str:
@@ -118,14 +105,6 @@ def search_path() -> str:
     return os.pathsep.join([*kept, *sorted(versions, reverse=True)])
 
 
-def python_with_pip() -> str:
-    """Return an interpreter that has pip, or ""; Debian's python3 has none."""
-    names = ("python3.11", "python3.10", "python3.12", "python3")
-    others = (shutil.which(name, path=search_path()) for name in names)
-    candidates = filter(None, (sys.executable, *others))
-    return next((p for p in candidates if answer([p, "-m", "pip", "--version"])), "")
-
-
 def pip_settings(python: str) -> dict[str, str]:
     """Return pip's settings from its variables or else its files, by option name."""
     lines = answer([python, "-m", "pip", "config", "list"]).splitlines()
@@ -137,6 +116,14 @@ def pip_settings(python: str) -> dict[str, str]:
             value = value or ast.literal_eval(listed.get(f"{section}.{name}", "''"))
         settings[name] = value
     return settings
+
+
+def python_with_pip() -> str:
+    """Return an interpreter that has pip, or ""; Debian's python3 has none."""
+    names = ("python3.11", "python3.10", "python3.12", "python3")
+    others = (shutil.which(name, path=search_path()) for name in names)
+    candidates = filter(None, (sys.executable, *others))
+    return next((p for p in candidates if answer([p, "-m", "pip", "--version"])), "")
 
 
 def uv_variables(root: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -179,7 +166,9 @@ def find_uv(root: Path) -> str:
     command = [*pip, "--target", str(own.parents[1]), UV]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode or not answer([own, "--version"]):
-        raise Unavailable(f"pip cannot install uv{in_one_line(done.stderr)}; {hint}")
+        raise Unavailable(
+            f"pip cannot install uv: {done.stderr.strip()[-200:]}; {hint}"
+        )
     return str(own)
 
 
@@ -194,46 +183,43 @@ class Uv:
         self.program = find_uv(root)
         self.variables = uv_variables(root, pip_settings(python_with_pip()))
 
-    async def run(self, name: str, *arguments: object) -> None:
+    def run(self, name: str, *arguments: object) -> None:
         """Run it for the environment `name`, with a line of progress at times.
 
         Raises:
-            Unavailable: it failed.
+            Unavailable: it failed; the message has its error, and the last cause.
         """
         what = " ".join(word for word in map(str, arguments[:2]) if word.isalpha())
         begun = time.monotonic()
-        starting = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *(self.program, *map(str, arguments)),
-                env=self.variables,
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=PIPE,
-            )
+        process = subprocess.Popen(
+            [self.program, *map(str, arguments)],
+            env=self.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
+        said = None
         try:
-            process = await asyncio.shield(starting)
-        except asyncio.CancelledError:  # it would go on, and nobody would know it
-            process = await starting
-            process.terminate()
-            await process.wait()
-            raise
-        ending = asyncio.ensure_future(process.communicate())
-        try:
-            while not (await asyncio.wait([ending], timeout=EVERY))[0]:
-                tell(f"{name}: uv {what}, {time.monotonic() - begun:.0f} s")
+            while said is None:
+                try:
+                    _, said = process.communicate(timeout=EVERY)
+                except subprocess.TimeoutExpired:
+                    tell(f"{name}: uv {what}, {time.monotonic() - begun:.0f} s")
         finally:
-            if process.returncode is None:  # such as at an interrupt
+            if process.poll() is None:  # such as at an interrupt
                 process.terminate()
-                await process.wait()
-            await asyncio.wait([ending], timeout=1)  # closes its pipe
+                process.wait()
         if process.returncode in (-signal.SIGINT, -signal.SIGTERM, 130):
-            raise asyncio.CancelledError  # an interrupt has reached it first
+            raise KeyboardInterrupt  # an interrupt has reached it first
         if process.returncode:
-            said = ending.result()[1].decode(errors="replace")
-            raise Unavailable(f"`uv {what}` failed{in_one_line(said)}")
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            errors = [line for line in lines if line.startswith("error")]
+            quoted = dict.fromkeys((*errors[:1], *lines[-1:]))  # each once
+            raise Unavailable(": ".join((f"`uv {what}` failed", *quoted)))
 
-    async def make(self, folder: Path, python: str, *packages: object) -> None:
+    def make(self, folder: Path, python: str, *packages: object) -> None:
         """Make an environment in `folder` with what `uv pip install` is given.
 
         Raises:
@@ -241,7 +227,7 @@ class Uv:
         """
         name = folder.name.replace(".new", "")
         try:
-            await self.run(name, "venv", "--relocatable", "--python", python, folder)
+            self.run(name, "venv", "--relocatable", "--python", python, folder)
         except Unavailable as problem:
             raise Unavailable(
                 f"no Python {python} on this machine, and none could be fetched; "
@@ -249,7 +235,7 @@ class Uv:
                 f"or your system's python{python}) and run make again ({problem})"
             ) from None
         where = ("--python", folder / "bin" / "python")
-        await self.run(name, "pip", "install", *where, *packages)
+        self.run(name, "pip", "install", *where, *packages)
 
 
 # --- environments ----------------------------------------------------------------
@@ -301,7 +287,7 @@ class Environment:
             return "link", "the checkout has moved, or pyproject.toml has changed"
         return "", ""
 
-    async def ensure(self, uv: Uv) -> None:
+    def ensure(self, uv: Uv) -> None:
         """Make it, or put the checkout on its path, if that is due.
 
         Raises:
@@ -310,12 +296,11 @@ class Environment:
         (due, why), name, begun = self.due(), self.folder.name, time.monotonic()
         new, old = (self.folder.with_name(name + end) for end in (".new", ".old"))
         tell(f"{name}: {'making' if due == 'make' else 'linking'} it ({why})")
-        remove(new)
-        remove(old)
+        remove(new, old)
         try:
             if due == "make":
-                await uv.make(new, self.python, "--requirement", self.requirements)
-            await self.link(new if due == "make" else self.folder, uv)
+                uv.make(new, self.python, "--requirement", self.requirements)
+            self.link(new if due == "make" else self.folder, uv)
             if new.exists():
                 if self.folder.exists():
                     os.replace(str(self.folder), str(old))
@@ -325,7 +310,7 @@ class Environment:
         remove(old)
         tell(f"{name}: ready after {time.monotonic() - begun:.0f} s")
 
-    async def link(self, folder: Path, uv: Uv) -> None:
+    def link(self, folder: Path, uv: Uv) -> None:
         """Put the checkout on the path of what is made in `folder`, and stamp it."""
         if self.framework:
             (packages,) = folder.glob("lib/python*/site-packages")
@@ -333,7 +318,7 @@ class Environment:
         else:  # setuptools, which builds it, is among the requirements
             options = ("--no-deps", "--no-build-isolation", "--editable", self.root)
             where = ("--python", folder / "bin" / "python")
-            await uv.run(self.folder.name, "pip", "install", *where, *options)
+            uv.run(self.folder.name, "pip", "install", *where, *options)
         write_record(folder / "gradwatch.json", self.inputs())
 
 
@@ -347,39 +332,34 @@ def read_record(file: Path) -> dict[str, object]:
 
 
 def write_record(file: Path, record: Mapping[str, object]) -> None:
-    """Write such a file in one step."""
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    os.replace(str(partial), str(file))
+    """Write such a file; one that is damaged counts as none."""
+    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def remove(folder: Path) -> None:
-    """Remove a folder, or a link to one, if it is there."""
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(str(folder))
+def remove(*folders: Path) -> None:
+    """Remove folders, or links to them, that are there."""
+    for folder in folders:
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(str(folder))
 
 
 # --- all of them -----------------------------------------------------------------
 
 
-async def ensure_framework(one: Environment, uv: Uv, insist: bool) -> str:
+def ensure_framework(one: Environment, uv: Uv, insist: bool) -> str:
     """Make an optional environment; return why it is skipped, or "".
 
     A failure is remembered, with its inputs, until these change or the caller insists:
     without a network, each attempt to download something takes ten seconds.
     """
-    framework = FRAMEWORKS[one.framework]
-    here = (platform.system(), platform.machine())
-    if framework.only_linux_x86 and here != ("Linux", "x86_64"):
-        return f"{framework.title} has builds for Linux on x86-64 only"
     note = one.root / ".uv" / f"{one.framework}-skipped.json"
     skipped = read_record(note)
     if skipped.get("attempt") == one.inputs() and not insist:
         return str(skipped["reason"])
     try:
-        await one.ensure(uv)
+        one.ensure(uv)
     except Unavailable as problem:
         write_record(note, {"attempt": one.inputs(), "reason": str(problem)})
         return str(problem)
@@ -387,46 +367,23 @@ async def ensure_framework(one: Environment, uv: Uv, insist: bool) -> str:
 
 
 def ensure_all(root: Path, required: str | None) -> dict[str, str]:
-    """Make what is due, side by side; return why a framework is skipped, by name.
+    """Make what is due; return why a framework is skipped, by name.
 
     Raises:
         Unavailable: the main environment cannot be made.
-        asyncio.CancelledError: it was interrupted.
     """
-    environments = [Environment(root, name) for name in ("", *FRAMEWORKS)]
-    due = [
-        one
-        for one in environments
-        if one.framework in ("", required)
-        or one.folder.exists()
-        or not FRAMEWORKS[one.framework].asked_for
-    ]
-    due = [one for one in due if one.due()[0]]
-    return asyncio.run(_ensure(due, Uv(root), required)) if due else {}
-
-
-async def _ensure(
-    due: Sequence[Environment], uv: Uv, required: str | None
-) -> dict[str, str]:
-    loop, this = asyncio.get_running_loop(), asyncio.current_task()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, this.cancel)  # type: ignore[union-attr]  # runs
-    tasks = [
-        asyncio.ensure_future(
-            ensure_framework(one, uv, one.framework == required)
-            if one.framework
-            else one.ensure(uv)
-        )
-        for one in due
-    ]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:  # each is cancelled once, so that it can end what it has started
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    reasons = [task.result() for task in tasks]
-    return {one.framework: why for one, why in zip(due, reasons) if why}
+    skipped, uv = {}, None
+    for one in (Environment(root, name) for name in ("", *FRAMEWORKS)):
+        framework = FRAMEWORKS.get(one.framework)
+        asked = not framework or not framework.asked_for or one.framework == required
+        if not (asked or one.folder.exists()) or not one.due()[0]:
+            continue
+        uv = uv or Uv(root)
+        if not framework:
+            one.ensure(uv)
+        elif why := ensure_framework(one, uv, one.framework == required):
+            skipped[one.framework] = why
+    return skipped
 
 
 @contextlib.contextmanager
@@ -466,7 +423,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as problem:
         tell(f"error: cannot make the environments: {problem}")
         return 1
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         tell("environments: interrupted; the old ones are unchanged")
         return 130
     for name, why in skipped.items():

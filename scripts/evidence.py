@@ -4,8 +4,7 @@
 
 The parts between <!-- name --> and <!-- /name --> are replaced; all other text is kept.
 Detection: all ops, seed 0. Calibration: the constant is chosen on every other op of
-that run, and confirmed on the remaining ops with seed 1. Regimes: other cotangents and
-sizes. It takes an hour on two cores.
+that run, and confirmed on the remaining ops with seed 1. It takes an hour on two cores.
 """
 
 from __future__ import annotations
@@ -14,42 +13,36 @@ import datetime
 import functools
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from gradwatch.harness.commands.selftest import per_cent, summarise
 from gradwatch.harness.judging.defects import known
+from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.judging.rounding.errors import limit_for
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
-from gradwatch.harness.selftest.examine import Alarm, Run
-from gradwatch.harness.selftest.rivals import GRADCHECKS
-from gradwatch.harness.selftest.run import (
-    FULL,
-    OTHER,
-    OTHERS,
-    try_judges,
-)
-from gradwatch.harness.selftest.scoring import JUDGES, Score, listed
+from gradwatch.harness.selftest.examine import JUDGE
+from gradwatch.harness.selftest.run import FULL, try_judges
+from gradwatch.harness.selftest.scoring import GOALS, JUDGES, Score, listed
 from gradwatch.impls import catalogue
-from scripts.studies.calibration import (
-    CURVES,
-    SHIPPED,
-    Excess,
-    excess,
-)
 from scripts.studies.detection import chart_detection
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "selftest.md"
-JUDGED = tuple(judge for judge in JUDGES if judge not in GRADCHECKS)
-PARTS = ("detection", "calibration", "regimes")
-EXTENTS = {"full": FULL, "other": OTHER}
+PARTS = ("detection", "calibration")
+#: A ratio beyond c + sqrt(n)/2 is a wrong gradient: `limit_for`, with the shipped c.
+SHIPPED = limit_for(0)
+#: The bands of which detection could suffer from a larger constant.
+CURVES = tuple(goal for goal in GOALS if goal.dtype in ("float64", "float32"))
 PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 
 
@@ -61,7 +54,6 @@ def main(parts: tuple[str, ...], jobs: int) -> None:
     makers: dict[str, Callable[[], dict[str, str]]] = {
         "detection": lambda: detected(jobs),
         "calibration": lambda: {"calibration": calibrated(jobs)},
-        "regimes": lambda: {"regimes": regimes(jobs)},
     }
     made: dict[str, str] = {}
     for name in parts or PARTS:
@@ -74,29 +66,67 @@ def main(parts: tuple[str, ...], jobs: int) -> None:
 
 def detected(jobs: int) -> dict[str, str]:
     """The table of what is caught, by effect; draws the chart."""
-    score, seconds = scored("full", tuple(catalogue.op_names()), 0, jobs)
+    score, seconds = scored(tuple(catalogue.op_names()), 0, jobs)
     summary = summarise(score, FULL, seconds=round(seconds, 1))
     chart_detection(summary, PAGE.with_name("detection.svg"))
     return {"detection": detection(summary)}
 
 
+@dataclass(frozen=True)
+class Excess:
+    """Ratios with their allowance for the length of sums, sqrt(n)/2, taken off.
+
+    `right` holds those of right tensors; `wrong[i]` those of the planted errors that
+    `CURVES[i]` speaks of.
+    """
+
+    right: NDArray[np.float64]
+    wrong: Sequence[NDArray[np.float64]]
+
+    @property
+    def largest_right(self) -> float:
+        """The smallest constant that accuses no right tensor."""
+        return float(self.right.max(initial=0.0))
+
+
+def excess(score: Score, entries: Sequence[known.Known]) -> Excess:
+    """The ratios of a selftest, without listed framework defects.
+
+    What is `imprecise` is excused by another rule: its ratio may be anything.
+    """
+    right = [
+        alarm.ratio - (alarm.limit - SHIPPED)
+        for trial, alarm in score.alarms
+        if JUDGE in alarm.asked
+        and alarm.verdict != "imprecise"
+        and not listed(trial, alarm, entries)
+    ]
+    wrong = [
+        [
+            run.ratio - (run.limit - SHIPPED)
+            for trial, run in score.counted
+            if trial.problem.dtype == wanted.dtype and wanted.speaks_of(run)
+        ]
+        for wanted in CURVES
+    ]
+    return Excess(np.array([r for r in right if r == r]), [*map(np.array, wrong)])
+
+
 def calibrated(jobs: int) -> str:
     """The table of the calibration."""
     entries, names = known.load(), tuple(catalogue.op_names())
-    score, _ = scored("full", names, 0, jobs)
-    others, _ = scored("full", names[1::2], 1, jobs)
+    runs = (names, 0), (names[1::2], 1)
+    score, others = (scored(ops, seed, jobs)[0].of(ORDERS[0]) for ops, seed in runs)
     chosen, confirmed = excess(_of(score, names[::2]), entries), excess(others, entries)
     return calibration(chosen, confirmed)
 
 
 @functools.cache
-def scored(
-    name: str, ops: tuple[str, ...], seed: int, jobs: int
-) -> tuple[Score, float]:
+def scored(ops: tuple[str, ...], seed: int, jobs: int) -> tuple[Score, float]:
     """The score of these ops, and the seconds that it took."""
     started = time.monotonic()
     asked: dict[str, Any] = {"ops": ops, "seed": seed, "jobs": jobs}
-    score = try_judges(EXTENTS[name], timeout=PATIENCE, **asked)
+    score = try_judges(FULL, timeout=PATIENCE, **asked)
     return score, time.monotonic() - started
 
 
@@ -167,35 +197,6 @@ def calibration(chosen: Excess, confirmed: Excess) -> str:
             largest = f"{ratios.largest_right:.1f}"
             rows.append([name, ratios.right.size, largest, what, *shares])
     return table([*head, *(f"caught at c = {c:g}, %" for c in constants)], rows)
-
-
-def regimes(jobs: int) -> str:
-    """What each judge catches and accuses under other cotangents and sizes."""
-    score, _ = scored("other", tuple(catalogue.op_names()), 0, jobs)
-    entries = known.load()
-    caught, accused = [], []
-    for regime in OTHERS:
-        runs = [run for trial, run in score.counted if trial.regime == regime]
-        alarms = [
-            alarm
-            for trial, alarm in score.alarms
-            if trial.regime == regime and not listed(trial, alarm, entries)
-        ]
-        caught.append([regime, len(runs), *_by_judge(runs)])
-        accused.append([regime, len(alarms), *_by_judge(alarms)])
-    return "\n\n".join(
-        (
-            *("Caught, in per cent:", table(["", "runs", *JUDGED], caught)),
-            "Right tensors accused, in per cent:",
-            table(["", "tensors", *JUDGED], accused),
-        )
-    )
-
-
-def _by_judge(runs: Sequence[Run] | Sequence[Alarm]) -> list[str]:
-    """The share of runs that each judge rejects."""
-    rejecting = Counter(judge for run in runs for judge in run.accused_by)
-    return [per_cent(rejecting[j] / len(runs) if runs else None) for j in JUDGED]
 
 
 def _shares(shares: dict[str, float]) -> list[str]:

@@ -70,11 +70,9 @@ def load(folder: Path = FOLDER) -> tuple[list[FindingRecord], list[str]]:
     if not (folder / INDEX).exists():
         return [], []
     try:
-        odd = list[documents.Unreadable]()
-        index = documents.read(folder / INDEX, FUZZ, odd)
+        return documents.read(folder / INDEX, FUZZ).records, []
     except documents.Unreadable as error:
         return [], [str(error)]
-    return index.records, [str(one) for one in odd]
 
 
 def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:

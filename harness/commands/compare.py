@@ -24,7 +24,6 @@ from gradwatch.harness.console.terminal import (
     show_grouped,
 )
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.affected import affected
 from gradwatch.harness.project.git import (
     NoCommit,
     checked_out,
@@ -39,7 +38,7 @@ from gradwatch.harness.project.records import (
     CompareSummary,
     Phase,
 )
-from gradwatch.harness.project.requested import Required, has_dialect
+from gradwatch.harness.project.requested import Required, affected, has_dialect
 from gradwatch.harness.timing.compare import (
     LEAST,
     PAIRS,
@@ -50,8 +49,8 @@ from gradwatch.harness.timing.compare import (
     compare_phases,
     judging,
 )
+from gradwatch.harness.timing.remote import PHASES
 from gradwatch.harness.timing.steps import why_not_timed
-from gradwatch.harness.timing.trial import PHASES
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.worker import Absent, Died

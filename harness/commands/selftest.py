@@ -86,30 +86,29 @@ def summarise(
     What is required depends on them; of some ops, one tensor or more.
     """
     entries, required = known.load(), list[Requirement]()
-    least, second = (1, 1) if ops else (extent.tensors, extent.second_tensors)
+    first, second = score.of(ORDERS[0]), score.of(*SECOND)
+    least, fewest = (1, 1) if ops else (extent.tensors, extent.second_tensors)
     if ORDERS[0] in orders:
-        required += scoring.requirements(score, entries, tensors=least, some=bool(ops))
+        required += scoring.requirements(first, entries, tensors=least, some=bool(ops))
     if not {*SECOND}.isdisjoint(orders):
         required += scoring.second_requirements(
-            score, entries, tensors=second, planted="hvp" in orders
+            second, entries, tensors=fewest, planted="hvp" in orders
         )
-    of = score.of_every_order
-    runs = [pair for one in of for pair in one.runs]
+    runs = score.runs
     return SelftestSummary(
         planted=len({(t.op, run.mistake) for t, run in runs}),
         ops=len({t.op for t, _ in runs}),
         runs=len(runs),
-        counted=sum(len(one.counted) for one in of),
-        detection=scoring.detection(score),
-        second_order=scoring.by_mistake(score),
+        counted=len(score.counted),
+        detection=scoring.detection(first),
+        second_order=scoring.by_mistake(second),
         named=scoring.by_label(score),
-        false_alarms=scoring.accusations(score, entries),
+        false_alarms=scoring.accusations(first, entries),
         accused=[
             Accused(
                 case=t.name, backend=a.backend, tensor=a.tensor, ratio=finite(a.ratio)
             )
-            for one in of
-            for t, a in one.false_alarms(entries)
+            for t, a in score.false_alarms(entries)
         ],
         requirements=required,
         missing=score.missing,
@@ -140,7 +139,7 @@ def show(score: Score, summary: SelftestSummary) -> None:
     for a in summary.accused[:MISSES_SHOWN]:
         ratio = "not finite" if a.ratio is None else f"{a.ratio:.3g}"
         line(f"accused: {a.case} {a.backend} {a.tensor}, ratio {ratio}", style="red")
-    missed = [pair for order in score.of_every_order for pair in order.missed]
+    missed = score.missed
     for trial, run in sorted(missed, key=lambda m: -m[1].effect)[:MISSES_SHOWN]:
         what = f"missed: {trial.name} {run.mistake}, effect {run.effect:.2g}"
         line(f"{what}: ratio {run.ratio:.3g}, limit {run.limit:.3g}", style="dim")

@@ -79,7 +79,7 @@ def read_results(folder: Path) -> Results:
                 named = ", ".join(k.name for k in KINDS)
                 why = f"its name begins with no kind of document: {named}"
                 raise Unreadable(why, file)
-            found = documents.read(file, kind, troubles)
+            found = documents.read(file, kind)
         except Unreadable as error:
             troubles.append(error)
             continue
@@ -87,7 +87,7 @@ def read_results(folder: Path) -> Results:
         results.sources.append(Source(name, kind.name, about, found.summary, records))
     try:
         index = folder / "findings" / "index.json"
-        results.findings = _read_findings(index, troubles)
+        results.findings = _read_findings(index)
     except Unreadable as error:
         troubles.append(error)
     results.sources.sort(key=lambda s: s.environment.date, reverse=True)
@@ -95,10 +95,10 @@ def read_results(folder: Path) -> Results:
     return results
 
 
-def _read_findings(index: Path, odd: list[Unreadable]) -> list[Finding]:
+def _read_findings(index: Path) -> list[Finding]:
     """Return a finding for each script in the index; none where there is no index."""
     found = list[Finding]()
-    records = documents.read(index, FUZZ, odd).records if index.exists() else ()
+    records = documents.read(index, FUZZ).records if index.exists() else ()
     for name, about in {record.script: record for record in records}.items():
         file, text = index.with_name(Path(name).name), ""
         if name and file.exists():

@@ -26,7 +26,7 @@ from gradwatch.harness.dashboard.series import (
 from gradwatch.harness.judging.defects.known import as_expected, unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.timing.trial import PHASES
+from gradwatch.harness.timing.remote import PHASES
 from gradwatch.impls.catalogue import op_names
 
 MOST = 5  # of each answer; a link leads to the rest

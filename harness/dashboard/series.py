@@ -17,7 +17,7 @@ from gradwatch.harness.dashboard.machine import Place, Source, runner_of
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history import series as recorded
 from gradwatch.harness.history.changepoints import find_changes
-from gradwatch.harness.history.wrong import GRADIENT, past_limit, step_to_wrong
+from gradwatch.harness.history.series import GRADIENT, past_limit, step_to_wrong
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import Commit
 

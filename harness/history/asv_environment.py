@@ -1,27 +1,24 @@
 """asv plug-in: measures in the environments that `make` made, one run at a time.
 
-asv.conf.json names this module. asv then uses the environments of the checkout (.venv,
-.venv-oneflow and so on) instead of making its own. So a run after `make` downloads
-nothing, starts at once, and needs no package index, no conda and no version manager
-(whose shims would break the run). Each entry of asv's matrix is served by the
-environment that has exactly its versions. If there is none, the entry is left out, and
-a warning names the command that makes one. Nothing is installed for a commit:
-`harness.history.measure` runs the `impls` of asv's checkout. Names of results contain
-versions, never a path.
-
-This replaces parts of asv 0.6.6; any other version of asv is refused.
+asv.conf.json names this module. Each entry of asv's matrix is served by the environment
+of the checkout (.venv, .venv-oneflow and so on) that has exactly its versions. If there
+is none, the entry is left out, and a warning names the command that makes one. Nothing
+is installed for a commit: `harness.history.measure` runs the `impls` of asv's checkout.
+This replaces parts of one version of asv; any other is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.metadata
 import io
 import os
+import platform
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +31,7 @@ import asv_runner
 import asv_runner.run
 
 from gradwatch.harness.console.streams import ticking
-from gradwatch.harness.history.environments import environment_with
-from gradwatch.harness.history.runnable import unrunnable
+from gradwatch.harness.history.measure import unrunnable
 from gradwatch.harness.project import git, machines
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.lock import Busy, alone
@@ -62,17 +58,31 @@ def setup() -> None:
         asv.util.UserError: Another version of asv, or a call that would spoil results.
     """
     for package, wanted in PINNED.items():
-        if version(package) != wanted:
+        if (found := importlib.metadata.version(package)) != wanted:
             raise asv.util.UserError(
-                f"{package} {version(package)} is installed, but the history needs"
+                f"{package} {found} is installed, but the history needs"
                 f" {wanted}: run `make`"
             )
     refuse_quick(sys.argv)
     if PROJECT.table:
-        _refer_to_benchmarks()
+        BENCHMARKS.mkdir(parents=True, exist_ok=True)
+        for file in (SOURCE / "benchmarks").glob("*.py"):
+            starred = f"from gradwatch.benchmarks.{file.stem} import *\n"
+            if file.stem.startswith("bench_") or file.stem == "__init__":
+                line = "" if file.stem == "__init__" else starred
+                replace_file(BENCHMARKS / file.name, line)
     replace_whole_files()
     keep_listed()
-    _name_machine()
+    try:
+        name = machines.machine_name()
+    except machines.OtherMachine as error:
+        raise asv.util.UserError(str(error)) from None
+    # asv's questions about the machine are answered here, not in the home.
+    file = STATE / "machine.json"
+    asv.machine.MachineCollection.get_machine_file_path = lambda: str(file)
+    asv.machine.Machine.hardcoded_machine_name = name
+    STATE.mkdir(exist_ok=True)
+    asv.machine.MachineCollection.save(name, {**machines.traits(), "machine": name})
     _choose_by_default()
 
 
@@ -113,15 +123,6 @@ def replace_whole_files() -> None:
     asv.util.write_json = replace
 
 
-def _refer_to_benchmarks() -> None:
-    BENCHMARKS.mkdir(parents=True, exist_ok=True)
-    for file in (SOURCE / "benchmarks").glob("*.py"):
-        starred = file.stem.startswith("bench_")
-        line = f"from gradwatch.benchmarks.{file.stem} import *\n" if starred else ""
-        if starred or file.stem == "__init__":
-            replace_file(BENCHMARKS / file.name, line)
-
-
 def refuse_quick(arguments: Sequence[str]) -> None:
     """Refuse --quick: asv says that it saves nothing, but it overwrites good results.
 
@@ -136,20 +137,6 @@ def refuse_quick(arguments: Sequence[str]) -> None:
 
 def _is_dry(arguments: Sequence[str]) -> bool:
     return not {"--dry-run", "-n"}.isdisjoint(arguments)
-
-
-def _name_machine() -> None:
-    """Answer asv's questions about the machine; store them here, not in the home."""
-    traits = machines.traits()
-    try:
-        name = machines.machine_name()
-    except machines.OtherMachine as error:
-        raise asv.util.UserError(str(error)) from None
-    file = STATE / "machine.json"
-    asv.machine.MachineCollection.get_machine_file_path = lambda: str(file)
-    asv.machine.Machine.hardcoded_machine_name = name
-    STATE.mkdir(exist_ok=True)
-    asv.machine.MachineCollection.save(name, {**traits, "machine": name})
 
 
 def _choose_by_default() -> None:
@@ -193,8 +180,17 @@ def _leave_out(failed: Mapping[str, str]) -> None:
 
 @functools.cache
 def _begin() -> None:
-    """Once in a run: lock out other runs, and warn if benchmarks or harness differ."""
-    lock(STATE / "lock")
+    """Once in a run: lock out other runs, and warn if benchmarks or harness differ.
+
+    Two runs in one checkout would measure each other's commit.
+
+    Raises:
+        asv.util.UserError: Another process holds the lock.
+    """
+    try:
+        _held.enter_context(alone(STATE / "lock", "an asv run"))
+    except Busy as why:
+        raise asv.util.UserError(str(why)) from None
     if git.changed_files(ROOT, INSTRUMENT):
         asv.console.log.warning(
             "benchmarks or harness differ from their commit: these figures are measured"
@@ -205,16 +201,36 @@ def _begin() -> None:
 _held = contextlib.ExitStack()  # closed when this process ends, in any way
 
 
-def lock(file: Path) -> None:
-    """Lock out other runs: two runs in one checkout would measure each other's commit.
+_EXACT = re.compile(r"\d[\w.]*")  # asv would read "<2" as "==2"
+
+
+def environment_with(
+    python: str, wanted: Mapping[str, str], root: Path = ROOT
+) -> Path | None:
+    """The environment of the checkout with this Python and exactly these versions.
+
+    2.13.0+cpu is a build of 2.13.0.
 
     Raises:
-        asv.util.UserError: Another process holds it.
+        ValueError: A version is not exact.
     """
-    try:
-        _held.enter_context(alone(file, "an asv run"))
-    except Busy as why:
-        raise asv.util.UserError(str(why)) from None
+    for name, version in wanted.items():
+        if not _EXACT.fullmatch(version):
+            raise ValueError(f"{name} {version!r} is no version such as 1.26.4")
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        has = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
+        alike = platform.python_version().startswith(f"{python}.") and has == wanted
+        if PROJECT.table and alike:  # what runs this: others' lie anywhere
+            return Path(sys.prefix)
+    for site in sorted(root.glob(f".venv*/lib/python{python}/site-packages")):
+        exact = all(
+            (site / f"{name}-{version}.dist-info").is_dir()
+            or any(site.glob(f"{name}-{version}+*.dist-info"))
+            for name, version in wanted.items()
+        )
+        if exact and (site.parents[2] / "bin" / "python").exists():
+            return site.parents[2]
+    return None
 
 
 class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no types
@@ -285,18 +301,15 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         """
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
+        # As Python would run the script that its first argument names.
+        script = (
+            f"{first_line()}import runpy\nsys.argv[:] = sys.argv[1:]\n"
+            "sys.path[0] = os.path.dirname(sys.argv[0])\n"
+            "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        )
         # A line of asv's has no end yet, and on a terminal it stays.
         with ticking(lambda: "measuring", before="\n", terminal=False):
-            return self.run_executable("python", ["-c", _script(), *args], **kwargs)
-
-
-def _script() -> str:
-    """Code that runs the script that its first argument names, as Python would."""
-    return (
-        f"{first_line()}import runpy\nsys.argv[:] = sys.argv[1:]\n"
-        "sys.path[0] = os.path.dirname(sys.argv[0])\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
+            return self.run_executable("python", ["-c", script, *args], **kwargs)
 
 
 def _looked_up(args: Sequence[str], folder: str) -> tuple[str, str, int]:

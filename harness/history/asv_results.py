@@ -14,9 +14,8 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -62,8 +61,10 @@ def read(
     files = [f for f in folder.glob("[!.]*/*.json") if f.name != "machine.json"]
     if not files:
         return ()
-    known = _benchmarks(folder)
-    runs = dict[tuple[str, str, str], _Run]()
+    listed = _load(folder / "benchmarks.json", _API)
+    del listed["version"]
+    known = _typed(folder / "benchmarks.json", listed, dict[str, _Benchmark])
+    runs = dict[tuple[str, ...], tuple[Path, _Run]]()
 
     @contextlib.contextmanager
     def telling() -> Iterator[None]:
@@ -83,12 +84,39 @@ def read(
             for file in its:
                 with telling():
                     run = _read_run(file)
-                    if earlier := runs.get(run.key):
-                        why = f"the same commit as in {earlier.file.name}"
+                    key = place.name, run.environment, run.commit
+                    if key in runs:
+                        why = f"the same commit as in {runs[key][0].name}"
                         raise Unreadable(why, file)
-                    runs[run.key] = run
+                    runs[key] = file, run
     rank = {commit: i for i, commit in enumerate(order or git.commits())}
     return tuple(_series(runs.values(), known, rank))
+
+
+def _series(
+    runs: Iterable[tuple[Path, _Run]],
+    known: Mapping[str, _Benchmark],
+    rank: Mapping[str, int],
+) -> Iterator[Series]:
+    """The runs of each machine and environment as series."""
+    entries = defaultdict[tuple[str, str], dict[_Point, list[Entry]]](dict)
+    versions: dict[tuple[str, str], Mapping[str, str]] = {}
+    for file, run in sorted(runs, key=lambda r: (rank.get(r[1].commit, -1), r[1].date)):
+        place = (file.parent.name, run.environment)
+        versions.setdefault(place, run.versions)
+        for point, entry in run.entries.items():
+            entries[place].setdefault(point, []).append(entry)
+    for place in sorted(entries):
+        for (name, values), several in entries[place].items():
+            about = known.get(name, _Benchmark())
+            names = about.param_names
+            if len(names) != len(values):
+                names = [f"param{i}" for i in range(len(values))]
+            # asv stores a parameter as its repr.
+            plain = (v[1:-1] if v[:1] == v[-1:] == "'" else v for v in values)
+            given = dict(zip(names, plain, strict=True))
+            of_it = tuple(several)
+            yield Series(*place, name, given, about.unit, versions[place], of_it)
 
 
 # Result files -------------------------------------------------------------------
@@ -97,22 +125,14 @@ def read(
 _Point = tuple[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A result file: one commit in one environment of one machine."""
+class _Run(NamedTuple):
+    """A result file: one commit in one environment of a machine."""
 
-    file: Path
-    machine: str
     environment: str
     commit: str
     date: datetime.datetime
     versions: Mapping[str, str]
     entries: Mapping[_Point, Entry]
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """No two files have the same."""
-        return self.machine, self.environment, self.commit
 
 
 class _Content(msgspec.Struct):
@@ -163,9 +183,8 @@ def _read_run(file: Path) -> _Run:
         date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):
         raise Unreadable(f"{content.date} is no date", file) from None
-    entries = dict(_entries(file, content, date))
-    name, commit = content.env_name, content.commit_hash
-    return _Run(file, machine, name, commit, date, content.requirements, entries)
+    entries, commit = dict(_entries(file, content, date)), content.commit_hash
+    return _Run(content.env_name, commit, date, content.requirements, entries)
 
 
 def _entries(
@@ -180,59 +199,27 @@ def _entries(
             raise Unreadable(f"{name} is no suite.op.metric", file)
         # A row may end before the last columns.
         named = dict(zip(content.result_columns, values, strict=False))
-        row = _typed(file, named, _Row)
-        params = row.params or []
-        count = math.prod(map(len, params))
+        params, *columns = msgspec.structs.astuple(_typed(file, named, _Row))
+        count = math.prod(map(len, params or []))
         cells += count
         if cells > CELLS:
             raise Unreadable(f"more than {CELLS:,} combinations of parameters", file)
-        intervals = (
-            row.stats_ci_99_a,
-            row.stats_ci_99_b,
-            row.stats_q_25,
-            row.stats_q_75,
-        )
-        columns = (row.result, *intervals, row.stats_repeat)
         full = [[None] * count if column is None else column for column in columns]
         if any(len(column) != count for column in full):
             raise Unreadable(f"{name} has not {count} figures", file)
-        figures = zip(itertools.product(*params), *full, strict=True)
+        figures = zip(itertools.product(*params or []), *full, strict=True)
         for point, value, low, high, *quartiles, samples in figures:
             if value is None or not math.isnan(value):
                 if low is not None and low <= 0:
                     # asv's interval of a few disturbed samples: no time is negative.
                     low, high = quartiles
-                value, low, high = map(_finite, (value, low, high))
-                figures_of = (value, low, high, int(samples or 0))
-                yield (name, point), Entry(content.commit_hash, date, *figures_of)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _series(
-    runs: Iterable[_Run], known: Mapping[str, _Benchmark], rank: Mapping[str, int]
-) -> Iterator[Series]:
-    """The runs of each machine and environment as series."""
-    entries = defaultdict[tuple[str, str], dict[_Point, list[Entry]]](dict)
-    versions: dict[tuple[str, str], Mapping[str, str]] = {}
-    for run in sorted(runs, key=lambda r: (rank.get(r.commit, -1), r.date)):
-        place = (run.machine, run.environment)
-        versions.setdefault(place, run.versions)
-        for point, entry in run.entries.items():
-            entries[place].setdefault(point, []).append(entry)
-    for place in sorted(entries):
-        for (name, values), several in entries[place].items():
-            about = known.get(name, _Benchmark())
-            names = about.param_names
-            if len(names) != len(values):
-                names = [f"param{i}" for i in range(len(values))]
-            # asv stores a parameter as its repr.
-            plain = (v[1:-1] if v[:1] == v[-1:] == "'" else v for v in values)
-            given = dict(zip(names, plain, strict=True))
-            of_it = tuple(several)
-            yield Series(*place, name, given, about.unit, versions[place], of_it)
+                value, low, high = (
+                    one if one is not None and math.isfinite(one) else None
+                    for one in (value, low, high)
+                )
+                figures_of = value, low, high, int(samples or 0)
+                entry = Entry(content.commit_hash, date, *figures_of)
+                yield (name, point), entry
 
 
 # Other files --------------------------------------------------------------------
@@ -258,14 +245,6 @@ def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("version") != api:
         raise Unreadable(f"not a file of asv, or not of version {api}", file)
     return content
-
-
-def _benchmarks(folder: Path) -> dict[str, _Benchmark]:
-    """asv's list of what each benchmark is, by name."""
-    file = folder / "benchmarks.json"
-    content = _load(file, _API)
-    del content["version"]
-    return _typed(file, content, dict[str, _Benchmark])
 
 
 def _typed(file: Path, content: Any, kind: type[_T]) -> _T:

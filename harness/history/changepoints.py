@@ -2,7 +2,7 @@
 
 Each jump is compared with the differences between equally long stretches elsewhere in
 the *same series*, so no model of the noise is assumed. docs/changes.md has the method
-and its scores, and the modules below have its steps: `noise`, `steps`, `drift`.
+and its scores, and the modules below have its steps: `noise`, `steps`.
 
 Constants without another source come from the tuning split of the evaluation script
 scripts/studies/changes.py.
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gradwatch.harness.history.drift import with_ramps
 from gradwatch.harness.history.noise import FURTHEST, Trace, Values, trace_of
 from gradwatch.harness.history.steps import (
     CUT,
@@ -25,6 +24,7 @@ from gradwatch.harness.history.steps import (
     Jump,
     cuts_of,
     prepared,
+    with_ramps,
 )
 
 FEWEST = 5  # runs; a step needs three before and two after it

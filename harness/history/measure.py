@@ -11,27 +11,28 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from gradwatch.harness.agreement.suite import in_sample
-from gradwatch.harness.judging.cases import Trial, variants
-from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.cases import Trial, trials, variants
 from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.evidence.proof import BESIDE, Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
-from gradwatch.harness.timing.remote import prepare_steps, workers
+from gradwatch.harness.timing.remote import PHASES, prepare_steps, workers
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.steps import why_not_timed
-from gradwatch.harness.timing.trial import PHASES
+from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.interpreters import Interpreter, has_cuda
 from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
-from gradwatch.impls.catalogue import framework_of
+from gradwatch.impls.catalogue import framework_of, load_op
 
 #: Bytes; less resident memory cannot be measured: it is counted in pages of 4 KiB, and
 #: the interpreter's own objects come and go.
@@ -62,8 +63,7 @@ class Figures:
     backward: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """Where an implementation is measured; its fields are asv's parameters."""
 
     op: str
@@ -126,8 +126,7 @@ class MeasurementTarget:
         return worker
 
 
-@dataclass(frozen=True)
-class _Question:
+class _Question(NamedTuple):
     """A trial on a device, for some backends."""
 
     trial: Trial
@@ -135,9 +134,8 @@ class _Question:
     backends: Sequence[str]
 
     def point(self, backend: str) -> Point:
-        problem = self.trial.problem
-        place = (self.trial.op, self.trial.case, problem.dtype, self.device)
-        return Point(*place, backend)
+        one = self.trial
+        return Point(one.op, one.case, one.problem.dtype, self.device, backend)
 
 
 def measure(
@@ -169,9 +167,15 @@ def measure(
     ]
     figures = dict(_judge_all(asked, target))
     for turn in range(processes):
-        _add_times(figures, _agreeing(asked, figures, turn), target, seconds)
+        right = list[_Question]()
+        for question in asked:
+            names = [b for b in question.backends if not figures[question.point(b)].why]
+            right += [question._replace(backends=names)] if names else []
+        shift = turn * len(right) // 3  # the first op is slower
+        _add_times(figures, right[shift:] + right[:shift], target, seconds)
     for one in figures.values():
-        _keep_few(one)
+        count = min(KEPT, len(one.forward), len(one.backward))
+        one.forward, one.backward = few(one.forward, count), few(one.backward, count)
     return figures
 
 
@@ -186,6 +190,34 @@ def worst_of(several: Sequence[Figures]) -> Figures:
     ratios = [figures.ratio for figures in several if figures.ratio is not None]
     why = "; ".join(figures.why for figures in several if figures.why)
     return Figures(why=why, ratio=max(ratios, default=None))
+
+
+# Pages --------------------------------------------------------------------------
+
+
+class Pages(msgspec.Struct):
+    """The ops, or pages, to try."""
+
+    ops: Sequence[str]
+
+
+def unrunnable(ops: Sequence[str]) -> dict[str, str]:
+    """The reason why a page cannot be loaded, or its formula not run, by op.
+
+    asv and the processes that it starts load every page, and judge by its formula: one
+    that exits, crashes or hangs there would cost the figures of all others.
+    """
+    with Child(probe) as child:
+        found = [one for one in child.run(ops, Pages, str) if isinstance(one, Failed)]
+    return {one.op: f"{one.verdict}: {one.message}" for one in found}
+
+
+def probe(content: bytes, link: Link) -> None:
+    """The job: load each page, and run its formula on its first case."""
+    for op in msgspec.msgpack.decode(content, type=Pages).ops:
+        with link.at(op):
+            one = next(trials(load_op(op), regimes=["normal"], dtypes=["float64"]))
+            reference(one.problem)
 
 
 # Judging ------------------------------------------------------------------------
@@ -221,19 +253,14 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
     # The ratios of all commits are to one radius.
     judgements = list(outcome.judged(right.in_full()))
+    ratios = [j.ratio for j in judgements if j.tensor in outcome.result.gradients]
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
     peak = worker.ask("prepare", **payload)["peak"]["one"]
     return Figures(
         why=why_unfit((j.verdict, j.message) for j in judgements),
-        ratio=_worst(j for j in judgements if j.tensor in outcome.result.gradients),
+        ratio=max(ratios) if ratios and np.isfinite(ratios).all() else None,
         peak=_seen(peak, outcome),
     )
-
-
-def _worst(judgements: Iterable[Judgement]) -> float | None:
-    """The largest ratio; None if one is not a number."""
-    ratios = [j.ratio for j in judgements]
-    return max(ratios) if ratios and np.isfinite(ratios).all() else None
 
 
 def _seen(peak: int | None, outcome: Outcome) -> int | None:
@@ -252,19 +279,6 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
 
 
 # Timing -------------------------------------------------------------------------
-
-
-def _agreeing(
-    asked: Sequence[_Question], figures: Mapping[Point, Figures], turn: int
-) -> list[_Question]:
-    """The questions with agreeing backends, rotated: the first op is slower."""
-    right = []
-    for question in asked:
-        names = [b for b in question.backends if not figures[question.point(b)].why]
-        if names:
-            right.append(replace(question, backends=names))
-    shift = turn * len(right) // 3
-    return right[shift:] + right[:shift]
 
 
 def _add_times(
@@ -299,7 +313,7 @@ def _add_times(
                 one.backward += samples["backward"][backend]
                 one.first = min(first[backend], one.first or first[backend])
             if again:
-                waiting.append(replace(question, backends=again))
+                waiting.append(question._replace(backends=again))
                 worker("").close()
 
 
@@ -326,10 +340,3 @@ def _time(
     judge = Judge([source.problem for source in sources], question.device)
     (first, samples), refused = proven(take, judge)
     return first, samples, refused
-
-
-def _keep_few(figures: Figures) -> None:
-    """Thin both phases to the same number of samples, evenly spread."""
-    count = min(KEPT, len(figures.forward), len(figures.backward))
-    figures.forward = few(figures.forward, count)
-    figures.backward = few(figures.backward, count)

@@ -1,10 +1,10 @@
 """Project: where the checkout is, what git knows about it, and its JSON documents.
 
-- paths: `ROOT` and the project that is worked on
+- paths: `ROOT`, the project that is worked on, and what other interpreters import
 - git: commits, their order, and their files
 - lock: one run at a time; removes what killed runs left
-- imports: lets another interpreter import our packages
-- affected: which ops and backends a change of files can affect
+- requested: which backends run, by default and of what a change touches
+- traits: what is peculiar about a framework, as its file says
 - documents: the JSON document that every command writes
 - machines: the name of this machine
 - latest: the results folder's newest verdicts and times, merged from run to run

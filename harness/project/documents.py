@@ -3,7 +3,7 @@
 {"schema": 1, "environment": {...}, "summary": {...}, "records": [...]}, with the types
 of `harness.project.records`. Strict JSON: what is not a finite number is null. A file
 is replaced atomically, so that an interrupted run or a full disk leaves the old one as
-it was. A file is read, without some odd records at most, or refused with a line.
+it was. A file is read as a whole, or refused with one line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import platform
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -146,9 +146,6 @@ def _legal(value: Any) -> Any:
     return value
 
 
-_LEVEL = 6  # of gzip: 9 takes twice as long and saves a hundredth
-
-
 def write(content: Any, target: str | Path) -> None:
     """Write JSON to a file, or to standard output if the target is "-".
 
@@ -161,7 +158,8 @@ def write(content: Any, target: str | Path) -> None:
         return
     whole: str | bytes = text
     if str(target).endswith(".gz"):
-        whole = gzip.compress(text.encode(errors="replace"), _LEVEL, mtime=0)
+        # Level 9 takes twice as long and saves a hundredth.
+        whole = gzip.compress(text.encode(errors="replace"), 6, mtime=0)
     replace_file(Path(target), whole)
 
 
@@ -215,7 +213,8 @@ def bytes_of(source: str | Path) -> bytes:
             size = os.fstat(file.fileno()).st_size
             most = min(LONGEST, ROOM + size * EXPANDED) if zipped else LONGEST
             reader = gzip.GzipFile(fileobj=file) if zipped else file
-            content = reader.read(most + 1) if size <= LONGEST else b""
+            asked = most + 1 if zipped else size  # a file's buffer is made at once
+            content = reader.read(asked) if size <= LONGEST else b""
     except FileNotFoundError:
         raise Unreadable("no such file", source) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -228,20 +227,15 @@ def bytes_of(source: str | Path) -> bytes:
     return content
 
 
-def decoded(
-    content: bytes,
-    kind: type[T],
-    source: str | Path,
-    hook: Callable[[Any, Any], Any] | None = None,
-) -> T:
-    """Return JSON as one value of a type; `hook` is for types that JSON has not.
+def decoded(content: bytes, kind: type[T], source: str | Path) -> T:
+    """Return JSON as one value of a type.
 
     Raises:
         Unreadable: It is damaged or of another type; the message begins with `source`
             and never has the whole of a value.
     """
     try:
-        return msgspec.json.decode(content, type=kind, dec_hook=hook)
+        return msgspec.json.decode(content, type=kind)
     except RecursionError:
         raise Unreadable("nested too deeply", source) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -264,26 +258,11 @@ class _Marked(Struct):
     schema: int = 0  # no document has it
 
 
-#: Odd records that end the reading of a file: it is another thing than it says.
-ODD = 1000
-
-
-class _Each:
-    """Any record, while a document is read one by one."""
-
-
-def read(
-    source: str | Path,
-    kind: Kind[Record, Summary],
-    troubles: list[Unreadable] | None = None,
-) -> Document[Record, Summary]:
+def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
     """Return the document in a file.
 
-    With `troubles` some odd records are left out, and one line is added to it.
-
     Raises:
-        Unreadable: It is damaged, of another kind, or of another schema; a record is
-            odd; with `troubles`, all are, or `ODD` of them.
+        Unreadable: It is damaged, of another kind, or of another schema.
     """
     content = bytes_of(source)
     schema = decoded(content, _Marked, source).schema
@@ -292,26 +271,4 @@ def read(
         raise Unreadable(why if schema else "no gradwatch document", source)
     generic: Any = Document
     whole: type[Document[Record, Summary]] = generic[kind.record, kind.summary]
-    try:
-        return decoded(content, whole, source)
-    except Unreadable as error:
-        if troubles is None:
-            raise
-        why, odd, records = error.why, 0, list[Record]()
-
-    def each(_: Any, value: Any) -> _Each:
-        nonlocal odd
-        try:
-            records.append(msgspec.convert(value, kind.record))
-        except (msgspec.ValidationError, OverflowError, RecursionError):
-            odd += 1
-        if odd == ODD:
-            raise Unreadable(f"{ODD} records are odd ({why})", source)
-        return _Each()
-
-    found = decoded(content, generic[_Each, kind.summary], source, each)
-    if not records:
-        raise Unreadable(why, source)
-    counted = f"{odd} of {odd + len(records)} records are odd and left out"
-    troubles.append(Unreadable(f"{counted} ({why})", source))
-    return Document(found.environment, found.summary, records)
+    return decoded(content, whole, source)

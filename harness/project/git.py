@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from packaging.version import InvalidVersion, Version
 
@@ -70,20 +69,16 @@ def git(*arguments: str, root: Path = ROOT) -> str:
         )
     except FileNotFoundError:
         raise NoCommit("git is not installed") from None
-    if done.returncode:
-        _refuse(done.stderr.decode(errors="replace"), arguments[0], root)
-    return done.stdout.decode(errors="replace").rstrip("\n")
-
-
-def _refuse(said: str, command: str, root: Path) -> NoReturn:
-    if "dubious ownership" in said:
+    if not done.returncode:
+        return done.stdout.decode(errors="replace").rstrip("\n")
+    said = done.stderr.decode(errors="replace").strip().split("\n")
+    if "dubious ownership" in said[0]:
         raise NotTrusted(
             f"the checkout {root} belongs to somebody else, so git does not read it; to"
             " allow it: git config --global --add safe.directory"
             f" {shlex.quote(str(root))}"
         )
-    lines = said.strip().split("\n")
-    raise NoCommit(lines[-1].removeprefix("fatal: ") or f"git {command} failed")
+    raise NoCommit(said[-1].removeprefix("fatal: ") or f"git {arguments[0]} failed")
 
 
 def _listed(*arguments: str, root: Path) -> list[str]:
@@ -130,7 +125,7 @@ def subject(commit: str, root: Path = ROOT) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text without what controls a terminal or turns its direction round."""
+    # Without what controls a terminal or turns its direction round.
     return "".join(filter(str.isprintable, text))
 
 
@@ -155,7 +150,7 @@ def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
     as the op, the pages of all ops count.
     """
     options = ("--first-parent", "--reverse", f"{old}..{new}")
-    return git("rev-list", *options, "--", *_files(op), root=root).split()
+    return git("rev-list", *options, "--", *PROJECT.files(op), root=root).split()
 
 
 def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
@@ -167,10 +162,6 @@ def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[
     return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
 
 
-def _files(op: str) -> list[str]:
-    return [f":(glob){pattern}" for pattern in PROJECT.files(op)]
-
-
 def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
     """Whether two commits run the same files for an op, byte for byte.
 
@@ -178,14 +169,9 @@ def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
     """
     pages = [f"{folder}/{op}.py" for folder in PROJECT.ops]
     with contextlib.suppress(NoCommit):
-        if not changed_between(old, new, *_files(op), root=root):
+        if not changed_between(old, new, *PROJECT.files(op), root=root):
             return bool(git("ls-tree", "--name-only", old, "--", *pages, root=root))
     return False
-
-
-def count_between(old: str, new: str, root: Path = ROOT) -> int:
-    """The number of commits that `new` has and `old` does not."""
-    return int(git("rev-list", "--count", f"{old}..{new}", root=root))
 
 
 def commits(root: Path = ROOT) -> list[str]:
@@ -221,32 +207,22 @@ def log(root: Path = ROOT) -> dict[str, Commit]:
 
 
 def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
-    """The commits of all release tags, or of those that `upto` can reach."""
+    """The commits of all release tags, or of those that `upto` can reach.
+
+    A release is a version by PEP 440, also with a v.
+    """
     reached = [f"--merged={upto}"] if upto else []
     fields = "--format=%(objectname) %(*objectname) %(refname:lstrip=2)"
     lines = git("for-each-ref", *reached, "refs/tags", fields, root=root).split("\n")
     commits = {}
     for line in filter(None, lines):
         tag, marked, name = line.split(" ")
-        if is_version(name):
-            commits[name] = marked or tag  # only an annotated tag marks another object
+        version = name.removeprefix("v")
+        with contextlib.suppress(InvalidVersion):
+            Version(version)
+            if version[:1].isdigit():  # PEP 440 allows a v of its own: not vv1
+                commits[name] = marked or tag  # an annotated tag marks another object
     return commits
-
-
-def refuse_untrusted(root: Path = ROOT) -> None:
-    """Raise NotTrusted now; at the end of a run its records would be lost."""
-    with contextlib.suppress(NoCommit):
-        git("rev-parse", "--git-dir", root=root)
-
-
-def is_version(tag: str) -> bool:
-    """Whether a tag is a release: a version by PEP 440, also with a v."""
-    version = tag.removeprefix("v")
-    try:
-        Version(version)
-    except InvalidVersion:
-        return False
-    return version[:1].isdigit()  # or vv1 were one: PEP 440 allows a v of its own
 
 
 def newest_release(root: Path = ROOT) -> str:

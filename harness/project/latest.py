@@ -7,9 +7,10 @@ where GRADWATCH_RESULTS is "off", nothing is kept.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document, Unreadable
@@ -25,13 +26,14 @@ VARIABLE = "GRADWATCH_RESULTS"
 
 _PATIENCE = 60.0  # seconds, for another run that is writing
 
-#: The summary of two documents: the earlier, the newer, and the records of both.
-Combined = Callable[[Summary, Summary, Sequence[Record]], Summary]
-
 
 def is_kept() -> bool:
     """Whether there is a project, and its runs leave a trace."""
     return not PROJECT.problem and os.environ.get(VARIABLE) != "off"
+
+
+#: The summary of two documents: the earlier, the newer, and the records of both.
+Combined = Callable[[Summary, Summary, Sequence[Record]], Summary]
 
 
 def keep(
@@ -45,11 +47,11 @@ def keep(
     """
     if not is_kept():
         return ""
-    file, odd = LATEST / f"{kind.name}.json.gz", list[Unreadable]()
+    file = LATEST / f"{kind.name}.json.gz"
     try:
         with alone(LATEST / f".{kind.name}.lock", f"writing {file.name}", _PATIENCE):
             if file.exists():
-                before = documents.read(file, kind, odd)
+                before = documents.read(file, kind)
                 if before.environment.machine == content.environment.machine:
                     content = merged(kind, before, content, combined)
                 else:
@@ -60,7 +62,7 @@ def keep(
         return f"not kept in results/latest: {error}"
     except OSError as error:
         return f"not kept: {error.strerror or error}: {error.filename or file}"
-    return "".join(map(str, odd))
+    return ""
 
 
 def merged(
@@ -72,17 +74,14 @@ def merged(
     """Return the newer document, with what only the earlier one says."""
     if not kind.key:
         return now
-    newer, there = {_key(kind, one) for one in now.records}, {*op_names()}
+    key = operator.attrgetter(*kind.key)
+    newer, there = set(map(key, now.records)), {"", *op_names()}
     about, records = before.environment, list[Any]()
-    for one in before.records:
-        if _key(kind, one) not in newer and getattr(one, "op", "") in (there | {""}):
-            if not one.date:  # type: ignore[attr-defined]  # kinds with a key have it
-                one.date, one.commit = about.date, about.commit  # type: ignore[attr-defined]  # records of these kinds have both
+    for one in cast("Sequence[Any]", before.records):
+        if key(one) not in newer and getattr(one, "op", "") in there:
+            if not one.date:
+                one.date, one.commit = about.date, about.commit
             records.append(one)
     records += now.records
     summary = combined(before.summary, now.summary, records)
     return Document(now.environment, summary, records)
-
-
-def _key(kind: Kind[Any, Any], record: Any) -> tuple[object, ...]:
-    return tuple(getattr(record, name) for name in kind.key)

@@ -41,22 +41,18 @@ def memory() -> int:
 @functools.cache
 def traits() -> dict[str, str]:
     """What this machine is, in the fields of asv's machine.json."""
+    cpu = platform.machine()
+    with contextlib.suppress(OSError):  # of Linux
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if model := re.search(r"^model name\s*:(.*)", text, re.MULTILINE):
+            cpu = model[1].strip()
     return {
         "arch": platform.machine(),
-        "cpu": _processor(),
+        "cpu": cpu,
         "num_cpu": str(os.cpu_count() or 1),
         "os": platform.system(),
         "ram": f"{memory() / 2**30:.0f} GiB",
     }
-
-
-def _processor() -> str:
-    """The model of the processor on Linux, else its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def machine_name(
@@ -79,14 +75,11 @@ def machine_name(
                 " GRADWATCH_MACHINE"
             )
         return given
-    taken = {}
-    for file in sorted(folder.glob("*/machine.json")):
-        if not (differing := differences(folder, file.parent.name, about)):
-            return file.parent.name
-        taken[file.parent.name] = differing
+    taken = sorted(file.parent.name for file in folder.glob("*/machine.json"))
+    own = [name for name in taken if not differences(folder, name, about)]
     plain = f"cpu-{about['num_cpu']}core"
     names = itertools.chain([plain], (f"{plain}-{n}" for n in itertools.count(2)))
-    return next(name for name in names if name not in taken)
+    return own[0] if own else next(name for name in names if name not in taken)
 
 
 def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:

@@ -61,7 +61,7 @@ class Project:
         return ("asv.conf.json",) if self.table else (*ours, "asv.conf.json")
 
     def files(self, op: str) -> tuple[str, ...]:
-        """Git's patterns of what an op runs; "*" for all pages at once.
+        """Return git's patterns of what an op runs; "*" for all pages at once.
 
         A page imports none of the others, so theirs are not among them; what its folder
         holds besides pages has a name that begins with an underscore.
@@ -69,8 +69,9 @@ class Project:
         pages = [
             f"{folder}/{name}" for folder in self.ops for name in (f"{op}.py", "_*")
         ]
-        shared = [part for m in self.measures for part in _pattern(m)]
-        return (*shared, *(f"{folder}/**" for folder in self.backends), *pages)
+        plain = [name for name in self.measures if "*" not in name]
+        folders = [f"{folder}/**" for folder in (*plain, *self.backends)]
+        return tuple(f":(glob){one}" for one in (*self.measures, *folders, *pages))
 
     def paths(self, root: Path) -> list[Path]:
         """What to import the project's own modules from; `root` may be a commit's."""
@@ -86,10 +87,6 @@ class Project:
         paths = [str(path) for path in self.paths(root)]
         fields = {**asdict(self), "root": str(root), "paths": paths}
         return {VARIABLE: json.dumps(fields)}
-
-
-def _pattern(measured: str) -> tuple[str, ...]:
-    return (measured,) if "*" in measured else (measured, f"{measured}/**")
 
 
 def find(start: Path, variables: Mapping[str, str]) -> Project:
@@ -170,11 +167,52 @@ def _wrong(table: Mapping[str, Any]) -> Iterator[str]:
         yield 'python is a table of interpreters, such as {torch = ".venv/bin/python"}'
 
 
-def _resolved() -> Project:
-    project = find(Path.cwd(), os.environ)
-    os.environ.update(project.variables(project.root))
-    return project
-
-
-PROJECT = _resolved()
+PROJECT = find(Path.cwd(), os.environ)
 ROOT = PROJECT.root
+os.environ.update(PROJECT.variables(ROOT))
+
+# Other interpreters ------------------------------------------------------------
+
+#: The first code that such an interpreter runs; the function below makes `place`.
+START = """
+import importlib.util, os, sys
+def bring(name, folder):
+    file = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location(
+        name, file, submodule_search_locations=[folder]
+    )
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+class Old:  # `gradwatch.impls.contract` is the module `gradwatch.impls.contract`
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "impls":
+            return importlib.util.spec_from_loader(name, self)
+    def create_module(self, spec):
+        module = importlib.import_module("gradwatch." + spec.name)
+        self.spec = module.__spec__
+        return module
+    def exec_module(self, module):
+        module.__spec__ = self.spec  # the import system has replaced it
+os.environ.update(place["variables"])
+sys.path[:] = place["paths"] + [path for path in sys.path if path]
+for name, folder in place["packages"]:
+    bring(name, folder)
+sys.meta_path.insert(0, Old())
+"""
+
+
+def place(measured: Path) -> dict[str, Any]:
+    """What START needs to run the operations that lie in `measured`: builtin types.
+
+    In a checkout these are its `impls`; all else of ours is this version's. `gradwatch`
+    is imported by its folder, so the interpreter's path cannot change which one it is.
+    """
+    packages = {"gradwatch": SOURCE}
+    if not INSTALLED:
+        packages = {"gradwatch": SOURCE / "gradwatch"}
+        packages["gradwatch.impls"] = (SOURCE if PROJECT.table else measured) / "impls"
+    return {
+        "packages": [(name, str(folder)) for name, folder in packages.items()],
+        "paths": [str(path) for path in PROJECT.paths(measured)],
+        "variables": PROJECT.variables(measured),
+    }

@@ -310,9 +310,9 @@ class PlantedRecord(Struct, kw_only=True):
     op: str
     mistake: str
     dtype: str
-    runs: int
-    silent: int
-    counted: int
+    runs: int = 0
+    silent: int = 0
+    counted: int = 0
     asked: dict[str, int] = {}
     caught: dict[str, int] = {}
     diagnosed: int = 0

@@ -6,8 +6,14 @@ their environment is made (`gradwatch.harness.workers.interpreters.on_request`).
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+from gradwatch.harness.project import git
+from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.impls.catalogue import backend_names, framework_of
+from gradwatch.impls.catalogue import backend_names, framework_of, op_names
 from gradwatch.impls.contract import DIALECTS, Op, Unsupported
 
 
@@ -44,3 +50,22 @@ def has_dialect(op: Op, backend: str) -> bool:
     except Unsupported:
         return False
     return True
+
+
+def affected(old: str, new: str, root: Path = ROOT) -> list[tuple[str, str]]:
+    """Return op and backend of all that run different files at two commits.
+
+    A page concerns its op, a backend's file that backend, any other file that a commit
+    is measured by all that runs by default. Raises NoCommit where one is no commit.
+    """
+    found = set[tuple[str, str]]()
+    for file in map(Path, git.changed_between(old, new, *PROJECT.code, root=root)):
+        ops: Iterable[str] = op_names()
+        backends: Iterable[str] = by_default()
+        folder = "" if file.stem.startswith("_") else str(file.parent)  # "_": shared
+        if folder in PROJECT.ops:
+            ops = {*ops} & {file.stem}  # none, where the page has gone
+        elif folder in PROJECT.backends:
+            backends = {*backends} & {file.stem}
+        found |= {*itertools.product(ops, backends)}
+    return sorted(found)

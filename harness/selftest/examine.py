@@ -10,12 +10,12 @@ in extended precision.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.diagnosis import explanations
 from gradwatch.harness.judging.judgement import Judgement
@@ -35,7 +35,7 @@ JUDGE = "gradwatch"
 WIDE = "longdouble"
 GRADCHECK_ELEMENTS = 48  # users keep its inputs small: the cost grows quadratically
 
-_NOT_FOR_THESE = (TypeError, ValueError, IndexError)
+_UNFIT = (TypeError, ValueError, IndexError)
 Tensors = Mapping[str, Array | None]
 Names = tuple[str, ...]
 
@@ -123,11 +123,15 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
     checkable = torch and small and problem.dtype == "float64"
     narrow = len(right.arithmetics) > 1
     # The rivals compare with PyTorch's gradient, or else with the page's `manual`.
-    other = (
-        _run_step(catalogue.load_backend(backend).prepare(_contiguous(problem)))
-        if torch
-        else _result(problem, mutants.right(problem.op))
-    )
+    if torch:  # in C order
+        dys = [
+            None if a is None else np.array(a, order="C") for a in problem.cotangents
+        ]
+        inputs = {n: np.array(a, order="C") for n, a in problem.inputs.items()}
+        plain = replace(problem, inputs=inputs, cotangents=dys)
+        other = _run_step(catalogue.load_backend(backend).prepare(plain))
+    else:
+        other = _result(problem, mutants.right(problem.op))
     return _Bench(
         problem,
         right,
@@ -136,17 +140,6 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
         tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
         options.get("gradcheck", False) and checkable,
         options.get("diagnosed", False),
-    )
-
-
-def _contiguous(problem: Problem) -> Problem:
-    """The same problem in a memory layout that every framework accepts."""
-    return replace(
-        problem,
-        inputs={n: np.array(a, order="C") for n, a in problem.inputs.items()},
-        cotangents=[
-            None if a is None else np.array(a, order="C") for a in problem.cotangents
-        ],
     )
 
 
@@ -164,10 +157,16 @@ def _asked(
 
 
 def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
-    problem = bench.problem
-    found = [*right_results(problem, options["backends"])]
-    first = problem.order == ORDERS[0]
-    if options["planted"] and first:  # the one that is spoilt, too
+    problem, found = bench.problem, list[tuple[str, str, Result]]()
+    for name in options["backends"]:
+        backend = catalogue.load_backend(name)
+        # What fails here, `gradwatch agree` reports.
+        with contextlib.suppress(Unsupported, AttributeError, RuntimeError, *_UNFIT):
+            step = backend.prepare(problem)
+            first = problem.order == ORDERS[0]
+            result = _run_step(step) if first else getattr(step, problem.order)()
+            found.append((name, backend.version(), result))
+    if options["planted"] and problem.order == ORDERS[0]:  # the one that is spoilt, too
         spoilt = _result(problem, mutants.right(problem.op))
         found.append(("manual", np.__version__, spoilt))
     for name, version, result in found:
@@ -180,21 +179,6 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
         nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
         judges = tuple(rivals.GRADCHECKS)
         yield Alarm("manual", np.__version__, *nothing, accused, judges)
-
-
-def right_results(
-    problem: Problem, backends: Iterable[str]
-) -> Iterator[tuple[str, str, Result]]:
-    """Backend, version and result of each right backward that runs on a problem."""
-    for name in backends:
-        backend = catalogue.load_backend(name)
-        try:
-            step = backend.prepare(problem)
-            first = problem.order == ORDERS[0]
-            result = _run_step(step) if first else getattr(step, problem.order)()
-        except (Unsupported, AttributeError, RuntimeError, *_NOT_FOR_THESE):
-            continue  # `gradwatch agree` reports the reason
-        yield name, backend.version(), result
 
 
 def _run_step(step: Any) -> Result:
@@ -241,7 +225,7 @@ def _first_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
         try:
             result = _result(problem, one)
             wide = _tensors(_result(replace(problem, dtype=WIDE), one))
-        except _NOT_FOR_THESE:  # shapes, so there is nothing to catch
+        except _UNFIT:  # shapes, so there is nothing to catch
             continue
         yield mistake, one, result, wide
 
@@ -322,11 +306,11 @@ def _measure(
         return "structure", np.inf
     if not informative:
         return "silent", 0.0
-    return "number", max(_nearest(bench, n, wide[n], wrong[n]) for n in informative)
+    return "number", max(_effect(bench, n, wide[n], wrong[n]) for n in informative)
 
 
 def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
-    """None, another shape, or not finite where overflow cannot be the reason."""
+    # None, another shape, or not finite where overflow cannot be the reason.
     if wrong is None or np.shape(wrong) != np.shape(right):
         return True
     truth = bench.inside.truths["first"][name]
@@ -334,22 +318,19 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
     return bool((sound & ~np.isfinite(wrong)).any())
 
 
-def _nearest(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
-    """Effect on a tensor; at a tie, against the nearest right answer."""
+def _effect(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
+    """On a tensor; at a tie, against the nearest right answer."""
     truths = [truths[name] for truths in bench.inside.truths.values()]
     answers = [(right, truths[0].radius)]
     if bench.right.set_valued:
         answers += [(truth.value, truth.radius) for truth in truths]
-    return min(_gap(wrong, *answer) for answer in answers)
-
-
-def _gap(wrong: Array, right: Any, radius: NDArray[np.float64]) -> float:
-    sound = np.isfinite(right) & np.isfinite(radius)
-    gap = np.abs(wrong - right)[sound].astype(np.float64)
-    if not gap.any():
-        return 0.0
-    scale = float(np.abs(right[sound]).max())
-    return float(gap.max()) / scale if scale else np.inf
+    effects = list[float]()
+    for answer, radius in answers:
+        sound = np.isfinite(answer) & np.isfinite(radius)
+        gap = float(np.abs(wrong - answer)[sound].max(initial=0))
+        scale = float(np.abs(answer[sound]).max(initial=0))
+        effects.append(gap and (gap / scale if scale else np.inf))
+    return min(effects)
 
 
 # gradcheck ------------------------------------------------------------------------
@@ -369,12 +350,12 @@ def _gradcheck(problem: Problem, manual: Manual) -> Names:
     def run(*arrays: Array) -> tuple[list[Array], Callable[..., list[Array | None]]]:
         right = ready(mutants.right(problem.op), arrays)
         suspect = ready(manual, arrays)
-        return right.outputs, lambda *dys: _sweep(suspect, dys)
+
+        def swept(*dys: Array) -> list[Array | None]:
+            suspect.cotangents = list(dys)
+            suspect.backward()
+            return list(suspect.gradients.values())
+
+        return right.outputs, swept
 
     return rivals.gradcheckers(run, [problem.inputs[n] for n in names])
-
-
-def _sweep(step: numpy_manual.Manual, dys: Sequence[Array]) -> list[Array | None]:
-    step.cotangents = list(dys)
-    step.backward()
-    return list(step.gradients.values())

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradwatch.harness.judging import layouts
-from gradwatch.harness.judging.cases import REGIMES, Regime, Trial, of_order, trial
+from gradwatch.harness.judging.cases import REGIMES, Trial, of_order, trial
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import compiles, traits_of
@@ -27,7 +26,7 @@ from gradwatch.harness.workers.interpreters import interpreter_of, on_request
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pool import Fleet
 from gradwatch.impls import catalogue
-from gradwatch.impls.contract import Case, Op
+from gradwatch.impls.contract import Op
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class Extent:
         planted: Regimes in which errors are planted, by precision.
         gradcheck: Regimes in which gradcheck runs as well.
         right: Regimes in which right gradients are judged, by precision.
-        cases: Number of cases of an op in each regime and precision, which take turns.
         tensors: Smallest number of right tensors required in float64 and in float32.
         second: Regimes of the second order, in float64 and float32.
         second_tensors: Smallest number of its right tensors required.
@@ -47,31 +45,11 @@ class Extent:
     planted: dict[str, Sequence[str]]
     gradcheck: Sequence[str]
     right: dict[str, Sequence[str]]
-    cases: int
     tensors: int
-    second: Sequence[str] = ()
-    second_tensors: int = 0
+    second: Sequence[str]
+    second_tensors: int
 
 
-def _sizes(op: Op) -> Iterator[Case]:
-    """The last length just beside a power of two, where a kernel's last block ends."""
-    richest = max(op.cases.values(), key=lambda case: len(layouts.lengths(op, case)))
-    for length in layouts.lengths(op, richest)[-1:]:
-        for size in (129, 257, 1023, 1025):
-            yield layouts.resized(op, richest, {length: size})
-
-
-#: What only the self-test runs: other cotangents and sizes.
-OTHERS = {
-    regime.name: regime
-    for regime in (
-        *(
-            Regime(f"dy {kind}", cotangent=kind)
-            for kind in ("constant", "sparse", "times 1e6", "times 1e-6")
-        ),
-        Regime("sizes", shapes=_sizes),
-    )
-}
 _VALUES = (
     *("normal", "shifted", "large", "tiny", "mixed", "ties", "constant"),
     "dy_ones",
@@ -98,7 +76,6 @@ FULL = Extent(
         "float16": ("normal", "tiny", "mixed", "dy_ones"),
         "bfloat16": ("normal", "tiny", "mixed", "dy_ones"),
     },
-    cases=1,  # of three, in 24 turns: all of 60 ops would take an hour on two cores
     tensors=10_000,
     second=_PLAIN,
     second_tensors=20_000,
@@ -107,17 +84,9 @@ QUICK = Extent(
     planted=dict.fromkeys(FULL.planted, ("normal",)),
     gradcheck=(),
     right=dict.fromkeys(FULL.right, ("normal", "mixed")),
-    cases=1,
     tensors=100,
     second=("normal",),
     second_tensors=1_000,
-)
-OTHER = Extent(
-    planted=dict.fromkeys(("float64", "float32"), tuple(OTHERS)),
-    gradcheck=(),
-    right=dict.fromkeys(("float64", "float32"), tuple(OTHERS)),
-    cases=2,
-    tensors=0,
 )
 
 
@@ -128,24 +97,25 @@ def chosen(
     second = [order for order in orders if order in SECOND]
     for op in map(catalogue.load_op, ops):
         if ORDERS[0] in orders:
-            yield from _in_turn(extent.right, op, extent.cases, seed)
+            yield from _in_turn(extent.right, op, seed)
         if second:
             regimes = dict.fromkeys(("float64", "float32"), extent.second)
-            for one in _in_turn(regimes, op, extent.cases, seed):
+            for one in _in_turn(regimes, op, seed):
                 yield from (of_order(one, order, seed) for order in second)
 
 
 def _in_turn(
-    regimes: Mapping[str, Sequence[str]], op: Op, cases: int, seed: int
+    regimes: Mapping[str, Sequence[str]], op: Op, seed: int
 ) -> Iterator[Trial]:
-    """So many cases of an op in each precision and regime, which take turns."""
+    """A case of an op in each precision and regime, which take turns.
+
+    All cases of 60 ops would take an hour on two cores.
+    """
     turns = itertools.cycle(op.cases.values())
     for dtype, names in regimes.items():
-        for regime in map((REGIMES | OTHERS).__getitem__, names):
-            listed = list(itertools.islice(turns, cases))
-            for case in regime.cases(op):
-                if case in listed or regime.shapes is _sizes:
-                    yield trial(op, case, regime, dtype, seed)
+        for name, case in zip(names, turns, strict=False):
+            if case in (regime := REGIMES[name]).cases(op):
+                yield trial(op, case, regime, dtype, seed)
 
 
 def try_judges(
@@ -163,11 +133,8 @@ def try_judges(
     Without `ops` of all; `timeout` is in seconds, for one trial.
     """
     there = not interpreter_of("torch").why_missing
-    leader = (
-        "torch"
-        if there and "torch" in map(catalogue.framework_of, examined())
-        else "numpy"
-    )
+    frameworks = set(map(catalogue.framework_of, examined()))
+    leader = "torch" if there and "torch" in frameworks else "numpy"
     asked = {
         (one.name, task.backend): task
         for one in chosen(extent, ops or catalogue.op_names(), seed, orders)
@@ -212,7 +179,15 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
     """
     problem = trial.problem
     second = trial.order in SECOND
-    for framework, own in _by_framework(examined(), leader).items():
+    plants = trial.regime in extent.planted[problem.dtype]
+    if second:
+        planted = problem.dtype == PLANTED[0] and trial.regime in PLANTED[1]
+        plants = trial.order == "hvp" and planted
+    hosts = defaultdict[str, list[str]](list)
+    for name in examined():  # the leader also runs NumPy's
+        framework = catalogue.framework_of(name)
+        hosts[leader if framework == "numpy" else framework].append(name)
+    for framework, own in hosts.items():
         leads = framework == leader
         if second and not traits_of(framework).second_order:
             continue
@@ -220,7 +195,7 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
             continue
         options: dict[str, Any] = {
             "backends": own,
-            "planted": leads and _plants(trial, extent),
+            "planted": leads and plants,
         }
         if second:
             options["seed"] = zlib.crc32(trial.name.encode())
@@ -233,21 +208,3 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
         first = next(b for b in own if catalogue.framework_of(b) == framework)
         # By name: the framework's autograd.
         yield Task(trial, first, request="examine", options=options)
-
-
-def _plants(trial: Trial, extent: Extent) -> bool:
-    dtype = trial.problem.dtype
-    if trial.order in SECOND:
-        precision, regimes = PLANTED
-        return trial.order == "hvp" and dtype == precision and trial.regime in regimes
-    return trial.regime in extent.planted[dtype]
-
-
-def _by_framework(backends: Sequence[str], leader: str) -> dict[str, list[str]]:
-    """Backends by the worker that examines them; the leader also runs NumPy's."""
-    grouped: dict[str, list[str]] = {}
-    for name in backends:
-        framework = catalogue.framework_of(name)
-        host = leader if framework == "numpy" else framework
-        grouped.setdefault(host, []).append(name)
-    return grouped

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.judging.orders import SECOND
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project.records import (
     CaughtMistakes,
@@ -29,8 +27,6 @@ from gradwatch.harness.project.records import (
 from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
 from gradwatch.harness.selftest.rivals import COMPARISONS, GRADCHECKS
 
-Key = TypeVar("Key", bound=Hashable)
-Judged = TypeVar("Judged", Run, Alarm)
 JUDGES = (JUDGE, *COMPARISONS, *GRADCHECKS)
 #: Lower bounds of the bands of effects; each band ends where the one before it begins.
 BANDS = {
@@ -78,25 +74,22 @@ DOUBLE_BACKWARD = Goal("float64", 1e-6, math.inf, 0.99)
 
 @dataclass
 class Score:
-    """All runs and alarms of a selftest; those of the second order by themselves."""
+    """All runs and alarms of a selftest, of every order."""
 
     runs: list[tuple[Trial, Run]] = field(default_factory=list)
     alarms: list[tuple[Trial, Alarm]] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
-    second: Score | None = None
 
     def add(self, trial: Trial, alarms: Iterable[Alarm], runs: Iterable[Run]) -> None:
         """Add a worker's reply."""
-        own = self
-        if trial.order in SECOND:
-            own = self.second = self.second or Score()
-        own.alarms += ((trial, alarm) for alarm in alarms)
-        own.runs += ((trial, run) for run in runs)
+        self.alarms += ((trial, alarm) for alarm in alarms)
+        self.runs += ((trial, run) for run in runs)
 
-    @property
-    def of_every_order(self) -> tuple[Score, ...]:
-        """This score, and that of the second order if there is one."""
-        return (self, self.second) if self.second else (self,)
+    def of(self, *orders: str) -> Score:
+        """The part of these orders."""
+        runs = [(trial, run) for trial, run in self.runs if trial.order in orders]
+        alarms = [(trial, a) for trial, a in self.alarms if trial.order in orders]
+        return Score(runs, alarms)
 
     @property
     def counted(self) -> list[tuple[Trial, Run]]:
@@ -149,40 +142,33 @@ def bands(dtype: str) -> list[str]:
 
 def detection(score: Score) -> list[Detection]:
     """The share of errors caught, by precision, effect and judge."""
-    rows = _grouped(
-        ((trial.problem.dtype, band(trial.problem.dtype, run)), run)
-        for trial, run in score.counted
-    )
-    return [
-        Detection(dtype=d, effect=e, runs=len(rows[d, e]), caught=_shares(rows[d, e]))
-        for d in BANDS
-        for e in bands(d)
-        if rows[d, e]
-    ]
+    found = list[Detection]()
+    for dtype in BANDS:
+        runs = [run for trial, run in score.counted if trial.problem.dtype == dtype]
+        for effect in bands(dtype):
+            if row := [run for run in runs if band(dtype, run) == effect]:
+                shares, count = _shares(row), len(row)
+                found.append(
+                    Detection(dtype=dtype, effect=effect, runs=count, caught=shares)
+                )
+    return found
 
 
 def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarms]:
     """The share of right tensors rejected, by precision and judge."""
-    rows = _grouped(
-        (trial.problem.dtype, alarm)
-        for trial, alarm in score.alarms
-        if not listed(trial, alarm, entries)
-    )
-    return [
-        FalseAlarms(
-            dtype=dtype,
-            tensors=sum(JUDGE in alarm.asked for alarm in rows[dtype]),
-            accused=_shares(rows[dtype]),
-        )
-        for dtype in BANDS
-        if any(JUDGE in alarm.asked for alarm in rows[dtype])
-    ]
+    found = list[FalseAlarms]()
+    for dtype in BANDS:
+        of_it = [(t, alarm) for t, alarm in score.alarms if t.problem.dtype == dtype]
+        row = [alarm for t, alarm in of_it if not listed(t, alarm, entries)]
+        if tensors := sum(JUDGE in alarm.asked for alarm in row):
+            shares = _shares(row)
+            found.append(FalseAlarms(dtype=dtype, tensors=tensors, accused=shares))
+    return found
 
 
 def by_mistake(score: Score) -> list[CaughtMistakes]:
     """Of each mistake in double backwards: runs that are required, and caught ones."""
-    runs = [run for _, run in (score.second or Score()).counted]
-    speaking = (run for run in runs if DOUBLE_BACKWARD.speaks_of(run))
+    speaking = (r for _, r in score.counted if DOUBLE_BACKWARD.speaks_of(r))
     caught = _caught((run.mistake, JUDGE in run.accused_by) for run in speaking)
     return sorted(caught, key=lambda one: one.mistake)
 
@@ -204,13 +190,6 @@ def _caught(pairs: Iterable[tuple[str, bool]]) -> list[CaughtMistakes]:
         CaughtMistakes(mistake=mistake, runs=count, caught=caught[mistake])
         for mistake, count in asked.most_common()
     ]
-
-
-def _grouped(pairs: Iterable[tuple[Key, Judged]]) -> dict[Key, list[Judged]]:
-    rows = defaultdict[Key, list[Judged]](list)
-    for key, one in pairs:
-        rows[key].append(one)
-    return rows
 
 
 def _shares(row: Sequence[Run | Alarm]) -> dict[str, float]:
@@ -259,12 +238,11 @@ def second_requirements(
 
     `planted` says whether mistakes were planted: in double backwards alone.
     """
-    second = score.second or Score()
     if planted:
-        runs = [run for _, run in second.counted if DOUBLE_BACKWARD.speaks_of(run)]
+        runs = [run for _, run in score.counted if DOUBLE_BACKWARD.speaks_of(run)]
         line = f"double backward, {DOUBLE_BACKWARD}"
         yield _met(runs, line, DOUBLE_BACKWARD.share)
-    false, right = second.false_alarms(entries), len(second.alarms)
+    false, right = score.false_alarms(entries), len(score.alarms)
     found = f"{len(false)} of {right}"
     yield Requirement("second order, no false alarm", found, not false)
     line = f"{tensors} right tensors of second order or more"
@@ -283,31 +261,20 @@ def _met(runs: Sequence[Run], required: str, share: float) -> Requirement:
 
 def records(score: Score) -> list[PlantedRecord]:
     """A record for each planted error and precision."""
-    grouped: dict[tuple[str, str, str], list[tuple[Trial, Run]]] = {}
-    of = score.of_every_order
-    for trial, run in (pair for one in of for pair in one.runs):
-        key = trial.problem.op.name, run.mistake, trial.problem.dtype
-        grouped.setdefault(key, []).append((trial, run))
-    return [_counts(key, members) for key, members in sorted(grouped.items())]
-
-
-def _counts(
-    key: tuple[str, str, str], members: Sequence[tuple[Trial, Run]]
-) -> PlantedRecord:
-    counted = [run for trial, run in members if matters(trial, run)]
-    op, mistake, dtype = key
-    return PlantedRecord(
-        op=op,
-        mistake=mistake,
-        dtype=dtype,
-        runs=len(members),
-        silent=sum(run.kind == "silent" for _, run in members),
-        counted=len(counted),
-        asked=dict(Counter(judge for run in counted for judge in run.asked)),
-        caught=dict(Counter(judge for run in counted for judge in run.accused_by)),
-        diagnosed=sum(bool(run.said) for _, run in members),
-        named=sum(bool(r.said) and named(mistake, r.said) for _, r in members),
-    )
+    found: dict[tuple[str, str, str], PlantedRecord] = {}
+    for trial, run in score.runs:
+        op, mistake, dtype = trial.problem.op.name, run.mistake, trial.problem.dtype
+        fresh = PlantedRecord(op=op, mistake=mistake, dtype=dtype)
+        one = found.setdefault((op, mistake, dtype), fresh)
+        one.runs += 1
+        one.silent += run.kind == "silent"
+        one.diagnosed += bool(run.said)
+        one.named += bool(run.said) and named(mistake, run.said)
+        if matters(trial, run):
+            one.counted += 1
+            one.asked = dict(Counter(one.asked) + Counter(run.asked))
+            one.caught = dict(Counter(one.caught) + Counter(run.accused_by))
+    return [found[key] for key in sorted(found)]
 
 
 # Names ------------------------------------------------------------------------------

@@ -8,7 +8,6 @@
 - steps: forward and backward of a backend, made ready for the clock; peak memory
 - evidence: that the calls that were timed did their work, or why a time is refused
 - handlers: the worker's side: prepares steps and takes samples
-- remote: the main process's side: asks a worker for samples
-- trial: `gradwatch time`
+- remote: the main process's side: asks workers for samples; `gradwatch time`
 - compare: `gradwatch compare`
 """

@@ -11,11 +11,9 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
 
 from gradwatch.harness.judging.cases import Trial, variants
 from gradwatch.harness.judging.question import Question
@@ -23,11 +21,9 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import CompareRecord, Phase
 from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
-from gradwatch.harness.timing.interleave import interleave
-from gradwatch.harness.timing.intervals import FEWEST, Estimate, resampled
-from gradwatch.harness.timing.remote import Remote, RemoteTimer, prepare_steps, workers
+from gradwatch.harness.timing.intervals import FEWEST, resampled
+from gradwatch.harness.timing.remote import prepare_steps, take_in_turn, workers
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
-from gradwatch.harness.timing.timers import Run
 from gradwatch.harness.workers.interpreters import Interpreter, interpreter_of
 from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
@@ -35,7 +31,6 @@ from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
 SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five times that
-T = TypeVar("T")
 LEAST = 0.03  # of the time: less is not called slower, nor faster
 
 
@@ -111,45 +106,47 @@ def compare_phases(
         Died: A worker was lost, or the op failed.
     """
     started = time.monotonic()
-    measure = _in_one_process if a.place == b.place else _in_pairs
-    measured = measure(a, b, plan, phases)
+    taken = _pairs(a, b, plan, phases)
     seconds = (time.monotonic() - started) / len(phases)
     return [
-        CompareRecord(
-            a=a.name,
-            b=b.name,
-            op=plan.trial.problem.op.name,
-            case=plan.trial.case,
-            backend=a.backend if a.backend == b.backend else "",
-            device=plan.device,
-            dtype=plan.trial.problem.dtype,
-            phase=phase,
-            ratio=one.ratio.value,
-            low=one.ratio.low,
-            high=one.ratio.high,
-            level=one.ratio.level,
-            verdict=verdict_on(one.ratio, one.noise, same=plan.least),
-            pairs=one.pairs,
-            noise=one.noise.value,
-            noise_low=one.noise.low,
-            noise_high=one.noise.high,
-            a_seconds=one.medians[0],
-            b_seconds=one.medians[1],
-            short=one.short,
-            seconds=seconds,
-        )
-        for phase, one in measured.items()
+        _record(a, b, plan, phase, pairs, seconds) for phase, pairs in taken.items()
     ]
 
 
-class _Measured(NamedTuple):
-    """Both estimates, the medians in seconds, and how many pairs they are from."""
-
-    ratio: Estimate
-    noise: Estimate
-    medians: Sequence[float]
-    short: str
-    pairs: int = 1
+def _record(
+    a: Side, b: Side, plan: Plan, phase: Phase, pairs: Sequence[Comparison], took: float
+) -> CompareRecord:
+    """The estimates of one phase from its pairs of processes, or from one process."""
+    first, short = pairs[0], ""
+    if a.place == b.place:
+        ratio, noise, short = first.ratio, first.noise, first.short or ""
+    else:
+        ratio, noise = map(resampled, _logs(pairs))
+        if len(pairs) < FEWEST:
+            short = f"an interval needs {FEWEST} pairs of processes"
+    return CompareRecord(
+        a=a.name,
+        b=b.name,
+        op=plan.trial.problem.op.name,
+        case=plan.trial.case,
+        backend=a.backend if a.backend == b.backend else "",
+        device=plan.device,
+        dtype=plan.trial.problem.dtype,
+        phase=phase,
+        ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        level=ratio.level,
+        verdict=verdict_on(ratio, noise, same=plan.least),
+        pairs=len(pairs),
+        noise=noise.value,
+        noise_low=noise.low,
+        noise_high=noise.high,
+        a_seconds=statistics.median(pair.a.median for pair in pairs),
+        b_seconds=statistics.median(pair.b.median for pair in pairs),
+        short=short,
+        seconds=took,
+    )
 
 
 def _check(worker: Worker, side: Side, plan: Plan) -> None:
@@ -183,49 +180,16 @@ def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
         yield judge
 
 
-def _proven(
-    take: Callable[[], tuple[T, Claims]], sides: Mapping[str, Side], judge: Judge
-) -> T:
-    """Measure; raise NotTimed unless the timed calls themselves did their work."""
-    taken, refused = proven(take, judge)
-    for key, why in refused.items():
-        side = sides[key]
-        raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
-    return taken
-
-
-def _in_one_process(
+def _pairs(
     a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
-) -> dict[Phase, _Measured]:
-    found: dict[Phase, _Measured] = {}
-    with contextlib.closing(Worker(a.interpreter, threads=plan.threads)) as worker:
-        for side in dict.fromkeys((a, b)):
-            _check(worker, side, plan)
-        steps = {"a": a.backend, "b": b.backend}
-        sources = variants(plan.trial, plan.seed)
-        judge = Judge([source.problem for source in sources], plan.device)
-
-        def take(phase: Phase) -> tuple[Mapping[str, Any], Claims]:
-            prepare_steps(worker, sources, steps, plan.device, seed=unforeseen())
-            taken = worker.ask("compare", phase=phase, budget=plan.budget)
-            claimed = zip("ab", taken["medians"], strict=True)
-            return taken, {key: (worker, {phase: each}) for key, each in claimed}
-
-        for phase in phases:
-            taken = _proven(partial(take, phase), {"a": a, "b": b}, judge)
-            ratio, noise = (Estimate(**taken[name]) for name in ("ratio", "noise"))
-            found[phase] = _Measured(ratio, noise, taken["medians"], taken["short"])
-    return found
-
-
-def _in_pairs(
-    a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
-) -> dict[Phase, _Measured]:
+) -> dict[Phase, list[Comparison]]:
+    """Time pairs of fresh processes until it is clear; sides that can share one do."""
     order, sources = random.Random(plan.seed), variants(plan.trial, plan.seed)
     judge = Judge([source.problem for source in sources], plan.device)
     taken = {phase: list[Comparison]() for phase in phases}
     unclear, count = [*phases], 0
-    while unclear and count < plan.pairs:
+    most = 1 if a.place == b.place else plan.pairs
+    while unclear and count < most:
         pair = _one_pair(a, b, plan, order, judge, unclear, not count)
         count += 1
         for phase, one in pair.items():
@@ -233,25 +197,13 @@ def _in_pairs(
         if plan.enough(count) and count >= FEWEST:
             break
         unclear = [p for p in unclear if not is_clear(*_logs(taken[p]), plan.least)]
-    return {phase: _of_pairs(pairs) for phase, pairs in taken.items()}
+    return taken
 
 
 def _logs(pairs: Sequence[Comparison]) -> tuple[list[float], list[float]]:
     """The logarithms of the ratios, and of the noises."""
     ratios = [math.log(pair.ratio.value) for pair in pairs]
     return ratios, [math.log(pair.noise.value) for pair in pairs]
-
-
-def _of_pairs(pairs: Sequence[Comparison]) -> _Measured:
-    ratios, noises = _logs(pairs)
-    medians = [
-        statistics.median(pair.a.median for pair in pairs),
-        statistics.median(pair.b.median for pair in pairs),
-    ]
-    few = f"an interval needs {FEWEST} pairs of processes"
-    short = few if len(pairs) < FEWEST else ""
-    estimates = resampled(ratios), resampled(noises)
-    return _Measured(*estimates, medians, short, len(pairs))
 
 
 #: Pairs in a row that give the same answer before the others are left out.
@@ -286,42 +238,44 @@ def _one_pair(
     phases: Sequence[Phase],
     first: bool,
 ) -> dict[Phase, Comparison]:
-    """Start two fresh processes in random order, then time each phase in turn."""
+    """Start two fresh processes in random order, or one; then time the phases.
+
+    Raises NotTimed unless the timed calls themselves did their work.
+    """
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
-    sources, budget = variants(plan.trial, plan.seed), plan.budget / plan.pairs
+    sources, budget = variants(plan.trial, plan.seed), plan.budget
     with contextlib.ExitStack() as stack:
-        workers = dict[str, Worker]()
-        for name, side in sides:
-            workers[name] = Worker(
-                side.interpreter,
-                threads=plan.threads,
-                measured=side.measured,
-                huge_pages=True,
-            )
-            stack.callback(workers[name].close)
-        for name, side in sides if first else ():
-            _check(workers[name], side, plan)
+        places = dict[tuple[object, ...], Worker]()
+        for _, side in sides:
+            if side.place not in places:
+                worker = places[side.place] = Worker(
+                    side.interpreter,
+                    threads=plan.threads,
+                    measured=side.measured,
+                    huge_pages=True,
+                )
+                stack.callback(worker.close)
+        if len(places) > 1:
+            budget /= plan.pairs
+        for side in dict.fromkeys(side for _, side in sides) if first else ():
+            _check(places[side.place], side, plan)
 
         def take() -> tuple[dict[Phase, Comparison], Claims]:
-            found, seed = dict[Phase, Comparison](), unforeseen()
-            for name, side in sides:
-                steps = {name: side.backend}
-                prepare_steps(workers[name], sources, steps, plan.device, seed=seed)
-            for phase in phases:
-                runs: dict[str, Run] = {
-                    name: Remote(worker, name, phase)
-                    for name, worker in workers.items()
-                }
-                draw = order.randrange(1 << 30)
-                both = interleave(runs, budget=budget, timer=RemoteTimer(), seed=draw)
-                found[phase] = paired(both["a"], both["b"])
-            return found, {
-                name: (
-                    worker,
-                    {p: getattr(one, name).median for p, one in found.items()},
-                )
-                for name, worker in workers.items()
-            }
+            seed, draw = unforeseen(), order.randrange(1 << 30)
+            for place, worker in places.items():
+                steps = {name: s.backend for name, s in sides if s.place == place}
+                prepare_steps(worker, sources, steps, plan.device, seed=seed)
+            workers = {name: places[side.place] for name, side in sides}
+            spent = budget * len(phases)
+            samples, claims = take_in_turn(
+                workers, phases, plan.device, budget=spent, seed=draw
+            )
+            pairs = {p: paired(samples["a", p], samples["b", p]) for p in phases}
+            return pairs, claims
 
-        return _proven(take, dict(sides), judge)
+        taken, refused = proven(take, judge)
+    for name, why in refused.items():
+        side = dict(sides)[name]
+        raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
+    return taken

@@ -2,29 +2,29 @@
 
 The clock runs in the main process (harness/timing/remote.py) and asks for one sample
 at a time, so that implementations in several interpreters are timed in turn, call by
-call. Two runs in the same process are compared within the worker: `compare`. Inputs
-change all the while, and results are kept for the main process to judge: `kept`.
+call. Inputs change all the while, and results are kept for the main process to judge:
+`kept`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from gradwatch.harness.timing.evidence.rotation import PHASES, Place, Rotation
-from gradwatch.harness.timing.evidence.witness import (
+from gradwatch.harness.timing.evidence.rotation import (
+    PHASES,
+    Place,
     RotatingPhase,
+    Rotation,
     WitnessedTimer,
-    call_watched,
+    watched,
 )
-from gradwatch.harness.timing.interleave import compare as compare_runs
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.steps import (
-    both,
     peak_bytes,
     seconds_of,
     timer_of,
@@ -33,7 +33,6 @@ from gradwatch.harness.timing.steps import (
 from gradwatch.harness.timing.timers import EventTimer, HostTimer
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import load_backend, problem_of
-from gradwatch.impls.contract import Backend, Problem, Step
 
 Request = Mapping[str, Any]
 
@@ -74,7 +73,7 @@ def prepare(request: Request) -> dict[str, Any]:
         step = backend.prepare(places[0].problem)
         first[key] = seconds_of(step)
         if options.get("peak"):
-            peaks[key] = _peak(backend, step, places[0].problem)
+            peaks[key] = peak_bytes(backend, step, places[0].problem)
         _ready[key] = Rotation(backend, places, sources, options.get("seed", 0))
     gc.collect()
     gc.disable()
@@ -107,20 +106,6 @@ def in_turn(request: Request) -> dict[str, Any]:
     timer = WitnessedTimer(timer_of(any_step), warm=True)
     taken = interleave(runs, budget=budget, timer=timer)
     return {"samples": {key: one.seconds.tolist() for key, one in taken.items()}}
-
-
-def compare(request: Request) -> dict[str, Any]:
-    """Two steps in turn, in this process: ratio, noise and medians."""
-    a, b = (RotatingPhase(_ready[key], request["phase"]) for key in ("a", "b"))
-    timer = WitnessedTimer(timer_of(_ready["a"].steps[0]))
-    gc.enable()  # the clock holds it itself
-    taken = compare_runs(a, b, budget=request["budget"], timer=timer)
-    return {
-        "ratio": asdict(taken.ratio),
-        "noise": asdict(taken.noise),
-        "medians": [taken.a.median, taken.b.median],
-        "short": taken.short or "",
-    }
 
 
 def kept(request: Request) -> dict[str, Any]:
@@ -159,11 +144,9 @@ def draw(request: Request) -> dict[str, Any]:
 
 def call(request: Request) -> dict[str, Any]:
     """Call a phase on drawn numbers, for the main process to time."""
-    rotation, phase, calls = _ready[request["step"]], request["phase"], request["calls"]
-    if request["only_write"]:
-        rotation.call(phase, calls, only_write=True)
-    else:
-        call_watched(rotation, phase, calls)
+    rotation, only_write = _ready[request["step"]], request["only_write"]
+    with contextlib.nullcontext() if only_write else watched(rotation):
+        rotation.call(request["phase"], request["calls"], only_write=only_write)
     return {}
 
 
@@ -196,22 +179,3 @@ def release(request: Request) -> dict[str, Any]:
     gc.enable()
     gc.collect()
     return {}
-
-
-def _peak(backend: Backend, step: Step, problem: Problem) -> int | None:
-    """Peak memory of a forward and backward, beyond what was held before.
-
-    On a GPU from the statistics of the allocator, of a step that holds no results yet.
-    They count tensors; what a library allocates for itself they do not. Else from the
-    kernel.
-    """
-    if problem.device == "cpu":
-        return peak_bytes(step)
-    cuda = step.F.cuda  # type: ignore[attr-defined]  # a framework's step
-    if not hasattr(cuda, "reset_peak_memory_stats"):
-        return None
-    fresh = backend.prepare(problem)
-    before = cuda.memory_allocated()
-    cuda.reset_peak_memory_stats()
-    both(fresh)
-    return int(cuda.max_memory_allocated() - before)

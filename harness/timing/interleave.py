@@ -27,7 +27,7 @@ from typing import TypeVar
 import numpy as np
 
 from gradwatch.harness.timing.intervals import FEWEST
-from gradwatch.harness.timing.samples import Comparison, Rounds, Samples, paired
+from gradwatch.harness.timing.samples import Samples
 from gradwatch.harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the
@@ -47,14 +47,6 @@ _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
 Now = Callable[[], int]  # nanoseconds
 Key = TypeVar("Key", bound=Hashable)  # by which the samples of a run are found
-
-
-def compare(
-    a: Run, b: Run, *, budget: float, timer: Timer | None = None, seed: int = 0
-) -> Comparison:
-    """Time `a` and `b` in turn for `budget` seconds, and compare b with a."""
-    both = interleave({"a": a, "b": b}, budget=budget, timer=timer, seed=seed)
-    return paired(both["a"], both["b"])
 
 
 def interleave(
@@ -84,7 +76,11 @@ def interleave(
         deadline = begun + round(budget / NANOSECOND)
         starts = _started(runs, timer, deadline)
         _onwards(timer.now, begun)
-        calls = _batches(starts)
+        common = max(start.calls for start in starts.values())
+        calls = {  # fewer if these take `LONG`
+            name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
+            for name, start in starts.items()
+        }
         order, names = random.Random(seed), list(runs)
         taken: dict[Key, list[Reading]] = {name: [] for name in names}
         longest, at = 0, timer.now()
@@ -92,14 +88,24 @@ def interleave(
             order.shuffle(names)
             for name in names:
                 taken[name].append(timer(runs[name], calls[name]))
-            _collect_young()
+            if gc.get_count()[0] > _YOUNG:  # cycles can keep big arrays alive
+                gc.collect(1)
             longest = max(longest, _onwards(timer.now, at), 1)
             at = timer.now()
         spent = (timer.now() - begun) * NANOSECOND
-    rounds = Rounds(budget, spent, load)
-    return {
-        name: _samples(taken[name], calls[name], starts[name], rounds) for name in runs
-    }
+    found = dict[Key, Samples]()
+    for name, readings in taken.items():
+        seconds, faults = map(np.array, zip(*readings, strict=True))
+        few = f"an interval needs {FEWEST} samples, there was time for {seconds.size}"
+        reasons = [few] if seconds.size < FEWEST else []
+        if not starts[name].steady:
+            reasons.insert(0, "the warm-up was cut off before times stopped falling")
+        short = f"{spent:.3g} s spent of {budget:.3g} s: {' and '.join(reasons)}"
+        each = float(faults.mean()) / calls[name]
+        found[name] = Samples(
+            seconds, calls[name], each, short if reasons else None, load
+        )
+    return found
 
 
 @contextmanager
@@ -155,52 +161,9 @@ def _warm(run: Run, timer: Timer, nanoseconds: int, seconds: float) -> _Start:
     return _Start(seconds, calls, steady=False)
 
 
-def _batches(starts: Mapping[Key, _Start]) -> dict[Key, int]:
-    """The batch of the fastest run; fewer calls for a run if these take `LONG`."""
-    common = max(start.calls for start in starts.values())
-    return {
-        name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
-        for name, start in starts.items()
-    }
-
-
 def _onwards(now: Now, begun: int) -> int:
     """Nanoseconds since `begun`; or a loop that waits for a deadline would not end."""
     passed = now() - begun
     if passed < 0:
         raise ValueError(f"the clock runs backwards: by {-passed * NANOSECOND:.3g} s")
     return passed
-
-
-def _collect_young() -> None:
-    """Collect young objects between rounds, since cycles can keep big arrays alive."""
-    if gc.get_count()[0] > _YOUNG:
-        gc.collect(1)
-
-
-def _samples(
-    readings: list[Reading], calls: int, start: _Start, rounds: Rounds
-) -> Samples:
-    """The samples of one run, from all rounds."""
-    seconds, faults = zip(*readings, strict=True)
-    return Samples(
-        seconds=np.array(seconds),
-        calls=calls,
-        faults=sum(faults) / (len(faults) * calls),
-        short=_shortfall(len(readings), start, rounds),
-        rounds=rounds,
-    )
-
-
-def _shortfall(count: int, start: _Start, rounds: Rounds) -> str | None:
-    """One line that says why the budget was too short, or None."""
-    reasons = (
-        (not start.steady, "the warm-up was cut off before times stopped falling"),
-        (
-            count < FEWEST,
-            f"an interval needs {FEWEST} samples, there was time for {count}",
-        ),
-    )
-    said = " and ".join(reason for holds, reason in reasons if holds)
-    spent = f"{rounds.spent:.3g} s spent of {rounds.budget:.3g} s"
-    return f"{spent}: {said}" if said else None

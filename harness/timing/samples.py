@@ -37,32 +37,19 @@ def few(samples: Sequence[T], count: int = KEPT) -> list[T]:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
-    """The conditions that all runs timed in turn share.
-
-    `budget` and `spent` are seconds, with the warm-up; `load` is the one-minute load
-    average at the start.
-    """
-
-    budget: float
-    spent: float
-    load: float
-
-
-@dataclass(frozen=True, eq=False)
 class Samples:
     """The samples of one run.
 
     `seconds` holds one value per sample, in the order taken: the mean of its `calls`.
     `faults` are minor page faults per call. `short` says why the budget was too short,
-    or is None.
+    or is None. `load` is the one-minute load average at the start.
     """
 
     seconds: Floats
     calls: int
     faults: float
     short: str | None
-    rounds: Rounds
+    load: float
 
     def __post_init__(self) -> None:
         seconds = np.array(self.seconds, dtype=np.float64)
@@ -95,10 +82,9 @@ class Samples:
     def doubts(self, moved: int = 0) -> tuple[str, ...]:
         """Reasons to doubt the figure; `moved` is the bytes that a call touches."""
         faults = FAULTS_PER_MEGABYTE * max(1.0, moved / 1e6)
-        load = self.rounds.load
         reasons = (
             (self.faults > faults, f"{self.faults:.0f} page faults per call"),
-            (load > LOAD, f"other processes were busy: load {load:.1f}"),
+            (self.load > LOAD, f"other processes were busy: load {self.load:.1f}"),
             (self.short is not None, f"budget too short: {self.short}"),
         )
         return tuple(line for holds, line in reasons if holds)
@@ -132,8 +118,6 @@ def paired(a: Samples, b: Samples) -> Comparison:
     are as many of these pairs, but they are further apart in time, so the noise
     estimate is conservative.
     """
-    if a.rounds is not b.rounds:
-        raise ValueError("only samples of the same rounds make pairs: interleave them")
     ratio = of_median(np.log(b.seconds) - np.log(a.seconds)).exp()
     noise = of_median(np.concatenate([_against_itself(a), _against_itself(b)])).exp()
     return Comparison(a, b, ratio, noise)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.timing.timers import Busy, EventTimer, HostTimer, Timer
-from gradwatch.impls.contract import Problem, Step
+from gradwatch.impls.contract import Backend, Problem, Step
 
 #: What is overwritten to empty the L2, in times its size: the cache does not replace
 #: strictly the oldest lines. Triton's do_bench overwrites 256 MB, which is five times
@@ -120,21 +120,29 @@ def both(step: Step) -> None:
     step.wait()
 
 
-_STATUS, _CLEAR = (Path("/proc/self", name) for name in ("status", "clear_refs"))
-_RESET_PEAK = "5"  # proc(5): VmHWM becomes VmRSS
+def peak_bytes(backend: Backend, step: Step, problem: Problem) -> int | None:
+    """Peak memory of a forward and backward, beyond what was held; None: unknown.
 
-
-def peak_bytes(step: Step) -> int | None:
-    """The peak memory of a forward and backward, beyond the memory held before.
-
-    The kernel counts resident pages, whoever allocates them. None if this is not Linux,
-    or if glibc cannot release the memory that it keeps.
+    On a GPU from the statistics of the allocator, of a step that holds no results yet.
+    They count tensors; what a library allocates for itself they do not. Else the kernel
+    counts resident pages, whoever allocates them; that needs Linux, and a glibc that
+    releases the memory that it keeps.
     """
+    if problem.device != "cpu":
+        cuda = step.F.cuda  # type: ignore[attr-defined]  # a framework's step
+        if not hasattr(cuda, "reset_peak_memory_stats"):
+            return None
+        fresh = backend.prepare(problem)
+        held = cuda.memory_allocated()
+        cuda.reset_peak_memory_stats()
+        both(fresh)
+        return int(cuda.max_memory_allocated() - held)
     try:
         trim = ctypes.CDLL(None).malloc_trim
         both(step)
         trim(0)
-        _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
+        # proc(5): VmHWM becomes VmRSS
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         before = _resident("VmRSS")
         both(step)
         return _resident("VmHWM") - before
@@ -143,5 +151,5 @@ def peak_bytes(step: Step) -> int | None:
 
 
 def _resident(field: str) -> int:
-    lines = _STATUS.read_text(encoding="ascii").splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(dict(line.split(":", 1) for line in lines)[field].split()[0]) << 10

@@ -8,8 +8,7 @@ two for each term of a matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ _FREE = {
 }
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """The work of one phase: bytes in and out, operations."""
 
     bytes: int
@@ -47,31 +45,25 @@ def work(problem: Problem) -> dict[str, Work]:
     gradients = [node for node in nodes if node is not None]
     forward = set(graph.topological_order(results))
     backward = set(graph.topological_order(gradients)) - forward
-    inputs, made, given = map(_bytes, (leaves.values(), results, gradients))
+    inputs, made, given = (
+        sum(node.value.nbytes for node in nodes)
+        for nodes in (leaves.values(), results, gradients)
+    )
     cotangents = sum(y.value.nbytes for y, _ in pairs)
     return {
-        "forward": Work(inputs + made, _flops(forward)),
-        "backward": Work(inputs + cotangents + given, _flops(backward)),
+        "forward": Work(inputs + made, sum(map(_flops, forward))),
+        "backward": Work(inputs + cotangents + given, sum(map(_flops, backward))),
     }
 
 
-def _bytes(nodes: Iterable[graph.Node]) -> int:
-    return sum(node.value.nbytes for node in nodes)
-
-
-def _flops(nodes: Iterable[graph.Node]) -> int:
-    return sum(_flops_of(node) for node in nodes)
-
-
-def _flops_of(node: graph.Node) -> int:
-    if node.primitive is None or node.primitive.name in _FREE:
+def _flops(node: graph.Node) -> int:
+    name = node.primitive.name if node.primitive else ""
+    if not name or name in _FREE:
         return 0
-    if node.primitive.name == "matmul":
+    if name == "matmul":
         return 2 * node.size * node.inputs[0].shape[-1]
-    if node.primitive.name in ("sum", "sum_to", "max", "argmax", "pick"):
+    if name in ("sum", "sum_to", "max", "argmax", "pick"):
         return node.inputs[0].size
-    if (
-        node.primitive.name == "scatter_add"
-    ):  # the first value at a place is no addition
+    if name == "scatter_add":  # the first value at a place is no addition
         return int(node.inputs[0].size - np.unique(node.attributes["index"]).size)
     return node.size

@@ -24,8 +24,7 @@ from scipy import special
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.history.noise import LASTING, Values
-from gradwatch.harness.history.series import Entry, Series
-from gradwatch.harness.history.wrong import GRADIENT, step_to_wrong
+from gradwatch.harness.history.series import GRADIENT, Entry, Series, step_to_wrong
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import machine_name
@@ -228,7 +227,8 @@ def _implementing(old: str, new: str, op: str, order: Order) -> list[str]:
 
 
 def _count(old: str, new: str, order: Order) -> int:
-    return max(git.count_between(old, new, order.root), 1)
+    count = git.git("rev-list", "--count", f"{old}..{new}", root=order.root)
+    return max(int(count), 1)
 
 
 def _creeping(

@@ -20,8 +20,7 @@ from typing import IO, Any
 
 import psutil
 
-from gradwatch.harness.project.imports import START, place
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT, START, place
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.fork import how_ended
 from gradwatch.harness.workers.lifetime import first_line

@@ -31,6 +31,7 @@ if __package__ in (None, ""):  # run by path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gradwatch.harness.history.changepoints import Change, find_changes
+from gradwatch.harness.project.markdown import table
 from gradwatch.harness.timing.compare import LEAST, PAIRS
 from gradwatch.harness.timing.intervals import LEVEL, Estimate
 from gradwatch.harness.timing.samples import verdict_on
@@ -66,7 +67,7 @@ class Candidate:
 
     name: str
     package: str
-    detect: Callable[[Values, float], list[Report]]
+    detect: Callable[..., list[Report]]  # of values, with a `setting`
     default: float
     ladder: tuple[float, ...]
 
@@ -120,13 +121,13 @@ class Live:
         return verdict == ("slower" if change.worse else "faster")
 
 
-def asv_steps(values: Values, smallest: float) -> list[Report]:
-    """Report each step of asv's piecewise fit that is at least `smallest`."""
+def asv_steps(values: Values, setting: float) -> list[Report]:
+    """Report each step of asv's piecewise fit that has at least this size."""
     from asv.step_detect import detect_steps
 
     steps = detect_steps(values.tolist())
     reports = [(b[0], b[2] / a[2] - 1) for a, b in pairwise(steps)]
-    return [report for report in reports if abs(report[1]) >= smallest]
+    return [report for report in reports if abs(report[1]) >= setting]
 
 
 def _levels(values: Values, cuts: list[int]) -> list[Report]:
@@ -136,45 +137,34 @@ def _levels(values: Values, cuts: list[int]) -> list[Report]:
     return [(cut, medians[i + 1] / medians[i] - 1) for i, cut in enumerate(cuts)]
 
 
-def rbf(values: Values, penalty: float) -> list[Report]:
-    """Cut by the Gaussian-kernel cost of ruptures, with `penalty` times ln n."""
+def rbf(values: Values, setting: float = 1.0) -> list[Report]:
+    """Cut by ruptures' Gaussian-kernel cost; the penalty is `setting` times ln n."""
     import ruptures
 
     if len(values) < 6:  # two segments of three, or it raises
         return []
     model = ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values.reshape(-1, 1))
-    return _levels(values, model.predict(pen=penalty * np.log(len(values)))[:-1])
+    return _levels(values, model.predict(pen=setting * np.log(len(values)))[:-1])
 
 
-def otava(values: Values, p_value: float) -> list[Report]:
+def otava(values: Values, setting: float) -> list[Report]:
     """Run Apache Otava's E-divisive with Student's t; wants a plain list."""
     from otava.analysis import compute_change_points
 
-    points, _ = compute_change_points(values.tolist(), max_pvalue=p_value)
+    points, _ = compute_change_points(values.tolist(), max_pvalue=setting)
     return [(int(p.index), p.stats.mean_2 / p.stats.mean_1 - 1) for p in points]
 
 
-def at_least(
-    detect: Callable[[Values, float], list[Report]],
-    setting: float,
-    values: Values,
-    smallest: float,
-) -> list[Report]:
-    """The reports of a detector that have at least this size."""
-    return [r for r in detect(values, setting) if abs(r[1]) >= smallest]
+def rbf_by_size(values: Values, setting: float) -> list[Report]:
+    """The same cuts, of which those count that have at least this size."""
+    return [report for report in rbf(values) if abs(report[1]) >= setting]
 
 
 SIZES_ASKED = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15)
 CANDIDATES = (
     Candidate("asv steps", "asv", asv_steps, 0.0, SIZES_ASKED),
     Candidate("ruptures rbf", "ruptures", rbf, 1.0, (1.0, 1.5, 2, 3, 4, 5, 6, 8)),
-    Candidate(
-        "ruptures rbf by size",
-        "ruptures",
-        partial(at_least, rbf, 1.0),
-        0.03,
-        SIZES_ASKED,
-    ),
+    Candidate("ruptures rbf by size", "ruptures", rbf_by_size, 0.03, SIZES_ASKED),
     Candidate(
         "Otava", "otava", otava, 1e-3, (1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 1e-13, 1e-16)
     ),
@@ -193,7 +183,7 @@ def _installed(candidate: Candidate) -> bool:
 def _tuned(candidate: Candidate, stable: list[Planted]) -> float | None:
     """Find the loosest setting that alarms on at most 5 % of the tuning series."""
     for setting in candidate.ladder:
-        alarmed = sum(bool(candidate.detect(p.values, setting)) for p in stable)
+        alarmed = sum(bool(candidate.detect(p.values, setting=setting)) for p in stable)
         if alarmed <= NULL_ALARMED * len(stable):
             return setting
     return None
@@ -204,26 +194,15 @@ def _settings(stable: list[Planted]) -> Iterator[Setting]:
     yield OURS, ours
     for candidate in filter(_installed, CANDIDATES):
         name, detect = candidate.name, candidate.detect
-        plain = partial(_with, detect, candidate.default)
+        plain = partial(detect, setting=candidate.default)
         yield f"{name}, {candidate.default:g}", plain
         tuned = _tuned(candidate, stable)
         if tuned is not None and tuned != candidate.default:
-            yield f"{name}, tuned {tuned:g}", partial(_with, detect, tuned)
-
-
-def _with(
-    detect: Callable[[Values, float], list[Report]], setting: float, values: Values
-) -> list[Report]:
-    return detect(values, setting)
+            yield f"{name}, tuned {tuned:g}", partial(detect, setting=tuned)
 
 
 def _percent(*shares: float) -> str:
     return "/".join(f"{100 * share:.0f}" for share in shares)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def _row(name: str, result: Score, milliseconds: float) -> tuple[str, ...]:
@@ -274,7 +253,7 @@ def _complete(settings: list[Setting], series: list[Planted]) -> tuple[str, Scor
         "alarms per 100 stable",
         "CPU ms a series",
     )
-    return "## Complete histories\n\n" + _table(head, rows), scores[0]
+    return "## Complete histories\n\n" + table(head, rows) + "\n", scores[0]
 
 
 def _of_nights(
@@ -307,7 +286,7 @@ def _nightly(settings: list[Setting], seed: int, repeats: int) -> tuple[str, lis
         "within 7",
         "within 15",
     )
-    return "\n## Night by night\n\n" + _table(head, rows), [*chain(*missed)]
+    return "\n## Night by night\n\n" + table(head, rows) + "\n", [*chain(*missed)]
 
 
 def _always(detector: Detector, steps: Sequence[Report]) -> Detector:
@@ -332,7 +311,7 @@ def _lengths(
     rows = _each("short", _of_lengths, calls)
     head = ("detector, setting", *(f"{n} runs" for n in lengths))
     told = "\n## Short: 5/10/20 % steps found (stable series alarmed), %\n\n"
-    return told + _table(head, rows)
+    return told + table(head, rows) + "\n"
 
 
 @click.command()

@@ -31,12 +31,13 @@ from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
 from gradwatch.harness.timing.evidence.rotation import (
     PHASES,
     Place,
+    RotatingPhase,
     Rotation,
+    WitnessedTimer,
     unforeseen,
 )
-from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
-from gradwatch.harness.timing.interleave import compare
-from gradwatch.harness.timing.samples import Comparison, verdict_on
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.worker import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import load_backend, load_op
@@ -83,9 +84,10 @@ def rotation_of(chosen: Trial) -> Rotation:
 def compared(
     a: RotatingPhase, b: RotatingPhase, seconds: float, seed: int = 0
 ) -> Comparison:
-    """Two phases in turn, by the clock of a worker, as `gradwatch compare` does."""
+    """Two phases in turn, by the clock of a worker."""
     timer = WitnessedTimer(HostTimer())
-    return compare(a, b, budget=seconds, timer=timer, seed=seed)
+    both = interleave({"a": a, "b": b}, budget=seconds, timer=timer, seed=seed)
+    return paired(both["a"], both["b"])
 
 
 # A run with itself ----------------------------------------------------------------
@@ -148,7 +150,7 @@ def calibrated(
     """
     cost = {}
     for slower.loops in (500, 2_000):
-        cost[slower.loops] = compare(step, slower, budget=seconds).ratio.value - 1
+        cost[slower.loops] = compared(step, slower, seconds).ratio.value - 1
     (few, least), (many, most) = cost.items()
     slower.loops = round(few + (share - least) * (many - few) / (most - least))
     return slower

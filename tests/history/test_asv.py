@@ -21,7 +21,7 @@ from asv_runner.discovery import disc_benchmarks
 
 from gradwatch.benchmarks.recorded import backends_of
 from gradwatch.harness.history import asv_environment, asv_results
-from gradwatch.harness.history.environments import environment_with
+from gradwatch.harness.history.asv_environment import environment_with
 from gradwatch.harness.history.measure import (
     KEPT,
     Figures,
@@ -489,12 +489,14 @@ def test_a_quick_run_that_saves_nothing_is_let_be(option):
 def test_a_second_run_in_the_checkout_is_refused(tmp_path, monkeypatch):
     held = contextlib.ExitStack()
     monkeypatch.setattr(asv_environment, "_held", held)
+    monkeypatch.setattr(asv_environment, "STATE", tmp_path)
+    begin = asv_environment._begin.__wrapped__
     with (
         alone(tmp_path / "lock", "a run"),
         pytest.raises(asv.util.UserError, match="an asv run is going on already"),
     ):
-        asv_environment.lock(tmp_path / "lock")
-    asv_environment.lock(tmp_path / "lock")
+        begin()
+    begin()
     with held, pytest.raises(Busy), alone(tmp_path / "lock", "a run"):
         pytest.fail("two runs measure")
 

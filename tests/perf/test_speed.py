@@ -22,8 +22,14 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.timing.evidence.proof import Judge
-from gradwatch.harness.timing.evidence.rotation import KEPT, Place, Rotation, unforeseen
-from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
+from gradwatch.harness.timing.evidence.rotation import (
+    KEPT,
+    Place,
+    RotatingPhase,
+    Rotation,
+    WitnessedTimer,
+    unforeseen,
+)
 from gradwatch.harness.timing.handlers import evidence
 from gradwatch.harness.timing.steps import aligned, timer_of
 from gradwatch.harness.timing.work import work

@@ -18,7 +18,7 @@ def evidence():
     return module
 
 
-@pytest.mark.parametrize("part", ["detection", "calibration", "regimes"])
+@pytest.mark.parametrize("part", ["detection", "calibration"])
 def test_the_page_has_a_place_for_each_part(evidence, part):
     text = (ROOT / "docs" / "selftest.md").read_text()
     assert "\nnew figures\n" in evidence.replaced(text, part, "new figures")

@@ -14,10 +14,9 @@ import pytest
 import yaml
 
 from gradwatch.harness.commands import nightly
-from gradwatch.harness.project.affected import affected
 from gradwatch.harness.project.git import changed_files
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.requested import by_default
+from gradwatch.harness.project.requested import affected, by_default
 from gradwatch.impls.catalogue import op_names
 from tests.histories import SERIES, git, record, repository
 

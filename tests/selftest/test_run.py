@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,20 +9,20 @@ from click.testing import CliRunner
 
 from gradwatch.harness.__main__ import gradwatch
 from gradwatch.harness.commands.selftest import summarise
+from gradwatch.harness.judging import layouts, verdict
 from gradwatch.harness.judging import reference as reference_module
-from gradwatch.harness.judging import verdict
-from gradwatch.harness.judging.cases import trials
+from gradwatch.harness.judging.cases import Regime, trial, trials
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.selftest import examine as examine_module
 from gradwatch.harness.selftest import rivals, run, scoring
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted, read_mistakes
-from gradwatch.harness.selftest.run import OTHER, OTHERS, chosen
+from gradwatch.harness.selftest.run import QUICK, chosen
 from gradwatch.harness.selftest.scoring import Score, records
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op
-from scripts.studies import calibration
+from scripts import evidence
 from scripts.studies.detection import chart_detection
 
 OPS = catalogue.op_names()
@@ -36,11 +35,11 @@ def tried(ops, regimes, dtypes, cases=None, backend="numpy_manual", **options):
     """A score of some trials, examined here instead of in a worker."""
     score = Score()
     for op in map(catalogue.load_op, ops):
-        for trial in trials(op, regimes=regimes, dtypes=dtypes):
-            if trial.case in list(op.cases)[:cases]:
+        for one in trials(op, regimes=regimes, dtypes=dtypes):
+            if one.case in list(op.cases)[:cases]:
                 asked = {**OPTIONS, "edits": EDITS[op.name], **options}
-                task = Task(trial, backend, options=asked)
-                score.add(trial, *read(examine(task.payload())))
+                task = Task(one, backend, options=asked)
+                score.add(one, *read(examine(task.payload())))
     return score
 
 
@@ -130,42 +129,38 @@ def test_a_band_without_errors_is_required_but_of_some_ops(planted, some, requir
     assert any("float16" in goal for goal in unmet) == required
 
 
-@pytest.fixture(scope="module")
-def elsewhere():
-    """A bias's gradient, which is a sum, under other cotangents and sizes."""
-    score = Score()
-    for trial in chosen(replace(OTHER, cases=4), ["linear"], seed=0):
-        if trial.regime != "sizes" and trial.case != "4x5-3":
-            continue
-        asked = {**OPTIONS, "edits": EDITS["linear"]}
-        task = Task(trial, "numpy_manual", options=asked)
-        score.add(trial, *read(examine(task.payload())))
-    return score
+def _sizes(op):
+    """The last length just beside a power of two, where a kernel's last block ends."""
+    case = max(op.cases.values(), key=lambda case: len(layouts.lengths(op, case)))
+    (length,) = layouts.lengths(op, case)[-1:]
+    return [layouts.resized(op, case, {length: n}) for n in (129, 257, 1023, 1025)]
 
 
-@pytest.mark.parametrize("regime", OTHERS)
-def test_under_other_cotangents_and_sizes_the_judge_is_right(elsewhere, regime):
-    runs = [
-        run
-        for trial, run in elsewhere.counted
-        if trial.regime == regime and run.effect > 1e-3
-    ]
+_SCALED = ("constant", "sparse", "times 1e6", "times 1e-6")
+OTHERS = [Regime(f"dy {kind}", cotangent=kind) for kind in _SCALED]
+OTHERS.append(Regime("sizes", shapes=_sizes))
+
+
+@pytest.mark.parametrize("regime", OTHERS, ids=lambda regime: regime.name)
+def test_under_other_cotangents_and_sizes_the_judge_is_right(regime):
+    """Of a bias's gradient, which is a sum."""
+    score, op = Score(), catalogue.load_op("linear")
+    asked = {**OPTIONS, "edits": EDITS["linear"]}
+    for dtype in ("float64", "float32"):
+        for case in [op.cases["4x5-3"]] if regime.cotangent != "random" else _sizes(op):
+            one = trial(op, case, regime, dtype)
+            task = Task(one, "numpy_manual", options=asked)
+            score.add(one, *read(examine(task.payload())))
+    runs = [run for _, run in score.counted if run.effect > 1e-3]
     assert len(runs) >= 40  # as many as there are errors for one case
     assert sum(JUDGE in run.accused_by for run in runs) >= 0.995 * len(runs)
-    assert [t for t, _ in elsewhere.false_alarms(()) if t.regime == regime] == []
+    assert score.false_alarms(()) == []
 
 
 def test_the_cases_of_an_op_take_turns():
-    """linear has four, and four cotangents beside the sizes."""
-    trials = chosen(replace(OTHER, cases=1), ["linear"], seed=0)
-    cotangents = [t.case for t in trials if t.regime != "sizes"]
-    cases = set(catalogue.load_op("linear").cases)
-    assert set(cotangents[:4]) == set(cotangents[4:]) == cases
-
-
-def test_sizes_are_those_beside_powers_of_two(elsewhere):
-    names = {trial.case for trial, _ in elsewhere.runs if trial.regime == "sizes"}
-    assert {int(name.rpartition("-")[2]) for name in names} == {129, 257, 1023, 1025}
+    """linear has four; two regimes in four precisions are judged."""
+    cases = [trial.case for trial in chosen(QUICK, ["linear"], 0, ["vjp"])]
+    assert set(cases[:4]) == set(cases[4:]) == set(catalogue.load_op("linear").cases)
 
 
 def test_a_limit_doubled_four_times_is_noticed(monkeypatch):
@@ -263,12 +258,12 @@ def test_without_pytorch_its_judges_are_not_asked():
 
 
 def test_at_the_shipped_constant_the_curves_are_what_the_judge_said(checked):
-    found = calibration.excess(checked, ())
-    caught = (found.wrong[0] > calibration.SHIPPED).mean()
-    wanted = calibration.CURVES[0]
+    found = evidence.excess(checked, ())
+    caught = (found.wrong[0] > evidence.SHIPPED).mean()
+    wanted = evidence.CURVES[0]
     said = [JUDGE in r.accused_by for _, r in checked.counted if wanted.speaks_of(r)]
     assert caught == np.mean(said)
-    assert found.largest_right <= calibration.SHIPPED
+    assert found.largest_right <= evidence.SHIPPED
 
 
 # The command --------------------------------------------------------------------

@@ -25,7 +25,7 @@ from gradwatch.harness.history import measure as history
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.evidence import proof, rotation
-from gradwatch.harness.timing.trial import time_trial
+from gradwatch.harness.timing.remote import time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_backend, load_op

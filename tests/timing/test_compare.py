@@ -27,10 +27,10 @@ from gradwatch.harness.timing.remote import (
     Remote,
     RemoteTimer,
     prepare_steps,
+    time_trial,
     workers,
 )
 from gradwatch.harness.timing.samples import Comparison, verdict_on
-from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import worker
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Died, Worker

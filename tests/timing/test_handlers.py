@@ -10,6 +10,7 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, trial, variants
 from gradwatch.harness.timing import handlers, steps
 from gradwatch.harness.timing.evidence.rotation import Place
+from gradwatch.harness.timing.remote import time_trial
 from gradwatch.harness.timing.steps import (
     DEBUGGING,
     FLUSHED,
@@ -19,7 +20,6 @@ from gradwatch.harness.timing.steps import (
     why_not_timed,
 )
 from gradwatch.harness.timing.timers import HostTimer
-from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.catalogue import load_backend, load_op

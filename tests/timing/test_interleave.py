@@ -9,13 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.interleave import (
-    compare,
-    garbage_collector_off,
-    interleave,
-)
+from gradwatch.harness.timing.interleave import garbage_collector_off, interleave
 from gradwatch.harness.timing.intervals import Estimate
-from gradwatch.harness.timing.samples import Rounds, Samples, paired, verdict_on
+from gradwatch.harness.timing.samples import Samples, paired, verdict_on
 from gradwatch.harness.timing.timers import (
     SHORTEST,
     Busy,
@@ -24,7 +20,10 @@ from gradwatch.harness.timing.timers import (
     Reading,
 )
 
-ROUNDS = Rounds(budget=1, spent=1, load=0.5)
+
+def compare(a, b, **options):
+    both = interleave({"a": a, "b": b}, **options)
+    return paired(both["a"], both["b"])
 
 
 @dataclass
@@ -75,13 +74,9 @@ def measure(run, **options):
     return interleave({"run": run}, **options)["run"]
 
 
-def samples(seconds, rounds=ROUNDS, **changes):
-    fields = {
-        "calls": 1,
-        "faults": 0.0,
-        "short": None,
-    }
-    return Samples(seconds=np.asarray(seconds), rounds=rounds, **fields | changes)
+def samples(seconds, **changes):
+    fields = {"calls": 1, "faults": 0.0, "short": None, "load": 0.5}
+    return Samples(seconds=np.asarray(seconds), **fields | changes)
 
 
 # One run
@@ -153,7 +148,6 @@ def test_the_budget_is_kept_and_used(cost, budget):
     runs = {"a": machine.work(cost), "b": machine.work(2 * cost)}
     found = interleave(runs, budget=budget, timer=machine.timer)["b"]
     assert 0.95 * budget <= machine.seconds <= budget * (1 + 1e-9)
-    assert found.rounds.spent == pytest.approx(machine.seconds)
     assert found.short is None
 
 
@@ -290,7 +284,7 @@ def test_page_faults_are_counted_per_call():
         ({"faults": 0.4}, 0, None),
         ({"faults": 3.0}, 0, "3 page faults"),
         ({"faults": 3.0}, 4_000_000, None),
-        ({"rounds": Rounds(1, 1, load=2.5)}, 0, "load 2.5"),
+        ({"load": 2.5}, 0, "load 2.5"),
     ],
 )
 def test_circumstances_that_mislead_are_named(changes, moved, doubt):
@@ -379,13 +373,6 @@ def test_a_steady_drift_is_not_noise():
     """Times that double over the run: neighbouring ones differ, but either way."""
     drifting = samples(np.geomspace(1, 2, 101))
     assert paired(drifting, drifting).noise.value == pytest.approx(1, abs=1e-12)
-
-
-def test_samples_of_different_rounds_make_no_pairs():
-    machine = Machine()
-    a, b = (measure(machine.work(1e-3), budget=1, timer=machine.timer) for _ in "ab")
-    with pytest.raises(ValueError, match="interleave"):
-        paired(a, b)
 
 
 QUIET, LOUD = Estimate(1, 0.999, 1.001, 500, 0.95), Estimate(1, 0.97, 1.03, 500, 0.95)

@@ -15,8 +15,8 @@ from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing import handlers, steps
 from gradwatch.harness.timing.evidence import proof
+from gradwatch.harness.timing.remote import time_trial
 from gradwatch.harness.timing.steps import _busy
-from gradwatch.harness.timing.trial import time_trial
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.interpreters import has_cuda
 from gradwatch.harness.workers.messages import Outcome

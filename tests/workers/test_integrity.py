@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.timing.evidence import proof, rotation
-from gradwatch.harness.timing.evidence.witness import _watch
+from gradwatch.harness.timing.evidence.rotation import _watch
 from gradwatch.harness.workers import integrity
 
 

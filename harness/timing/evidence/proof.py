@@ -82,15 +82,6 @@ class Judge:
         """What a result for a problem on this device is judged against."""
         return Question.of(problem, compute_on(self.device, problem.dtype))
 
-    def of_sources(self, inputs: int, cotangents: int) -> Question:
-        """The question for one source's inputs and another's cotangents."""
-        if (inputs, cotangents) not in self._questions:
-            problem = replace(
-                self.sources[inputs], cotangents=self.sources[cotangents].cotangents
-            )
-            self._questions[inputs, cotangents] = self.question(problem)
-        return self._questions[inputs, cotangents]
-
     @cached_property
     def place(self) -> Place:
         """Where numbers are written over here, too."""
@@ -108,23 +99,16 @@ class Judge:
             times.append(_now() - started)
         return statistics.median(times)
 
-    def why_wrong_of_drawn(
-        self, result: Mapping[str, Any], phase: Phase, picks: Array, row: int
-    ) -> str:
-        """Return why a result on drawn numbers is wrong, or ""; see `Rotation.draw`."""
-        place = self.place
-        place.draw(picks)
-        write = place.write_inputs if phase == "forward" else place.write_cotangents
-        write(row)
-        why = _why_unfit(self.question(place.problem), result)
-        return f"a timed {phase} is wrong: {why}" if why else ""
-
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         """Return why a result kept by phase is wrong, or ""."""
         for phase, kept in results.items():
             for one in kept:
-                asked = self.of_sources(one["inputs"], one["cotangents"])
-                if why := _why_unfit(asked, one):
+                inputs, dys = pair = one["inputs"], one["cotangents"]
+                if pair not in self._questions:
+                    given = self.sources[dys].cotangents
+                    problem = replace(self.sources[inputs], cotangents=given)
+                    self._questions[pair] = self.question(problem)
+                if why := _why_unfit(self._questions[pair], one):
                     return f"a timed {phase} is wrong: {why}"
         return ""
 
@@ -231,7 +215,9 @@ class _Bound:
                 picks = self._drawn(calls, length)
                 if not attempt and at < JUDGED and (why := self._why_wrong(picks)):
                     return why, True
-            if not (why := self._why_hidden() or self._why_quicker(calls, claimed)):
+            if self.shown < SHOWN_BY_EVENTS:  # of a GPU's work
+                why = f"its timer shows {self.shown:.0%} of what a {self.phase} takes"
+            elif not (why := self._why_quicker(calls, claimed)):
                 break
         return why, self.surely
 
@@ -253,17 +239,16 @@ class _Bound:
         return picks
 
     def _why_wrong(self, picks: Array) -> str:
+        """Return why the last call's result is wrong, or ""."""
         result = self.worker.ask("computed", **self.asked)
         for against in result.get("against", ()):
             return str(against)
-        row = len(picks) - 1 if self.in_place else 0
-        return self.judge.why_wrong_of_drawn(result, self.phase, picks, row)
-
-    def _why_hidden(self) -> str:
-        """Return what a GPU's events do not show, or ""."""
-        if self.shown >= SHOWN_BY_EVENTS:
-            return ""
-        return f"its timer shows {self.shown:.0%} of what a {self.phase} takes"
+        place, forward = self.judge.place, self.phase == "forward"
+        place.draw(picks)
+        write = place.write_inputs if forward else place.write_cotangents
+        write(len(picks) - 1 if self.in_place else 0)
+        why = _why_unfit(self.judge.question(place.problem), result)
+        return f"a timed {self.phase} is wrong: {why}" if why else ""
 
     def _why_quicker(self, calls: int, claimed: float) -> str:
         """Return why the claimed seconds are too few, or ""; of a CPU's time alone.

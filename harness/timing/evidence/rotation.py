@@ -14,15 +14,19 @@ array lies is worth more than most differences between two implementations.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from gradwatch.harness.timing.steps import aligned
+from gradwatch.harness.timing.timers import Reading, Run, Timer
 from gradwatch.harness.workers.arrays import encoded
-from gradwatch.harness.workers.integrity import new_children
+from gradwatch.harness.workers.integrity import Watch, new_children
 from gradwatch.impls.contract import Array, Backend, Problem, Result, Step
 
 PHASES = ("forward", "backward")
@@ -147,7 +151,11 @@ class Rotation:
         self.backend, self.places, self.sources = backend, places, sources
         self.random = random.Random(seed)
         self.steps = [backend.prepare(place.problem) for place in places]
-        self.types = _types(self.steps[0])
+        # Those that results may have: of tensors before any call.
+        given: Any = self.steps[0]
+        self.types = {type(one) for one in (*given.cotangents, None)}
+        if np.ndarray in self.types:
+            self.types |= {*np.sctypeDict.values()}
         self.graphs = [-1, -1]  # what `written` was when each step's forward ran
         self.inputs, self.cotangents = [0, 0], [0, 0]  # whose, at each place
         self.kept: dict[str, list[dict[str, Any]]] = {"forward": [], "backward": []}
@@ -312,15 +320,101 @@ class Rotation:
         return [*sorted(self.odd), *seen]
 
 
-def _types(step: Any) -> set[type]:
-    """Return the types that results may have: those of tensors before any call."""
-    own = {type(cotangent) for cotangent in step.cotangents if cotangent is not None}
-    numbers = set(np.sctypeDict.values()) if np.ndarray in own else set()
-    return {*own, *numbers, type(None)}
-
-
 def _bytes(result: Result) -> bytes:
     # Named one by one: an old commit's Result has no `tensors`.
-    arrays = (*result.gradients.values(), *result.outputs.values())
-    every = (*arrays, *result.state.values())
-    return b"".join(array.tobytes() for array in every if array is not None)
+    every = (result.gradients, result.outputs, result.state)
+    arrays = (array for one in every for array in one.values())
+    return b"".join(array.tobytes() for array in arrays if array is not None)
+
+
+# The timer --------------------------------------------------------------------------
+
+
+@cache
+def _watch() -> Watch:
+    """One for the process: an audit hook stays for good."""
+    return Watch()
+
+
+@contextlib.contextmanager
+def watched(rotation: Rotation) -> Iterator[None]:
+    """Note forbidden calls meanwhile."""
+    watch = _watch()
+    watch.on = True
+    yield
+    watch.on = False
+    rotation.calls_seen |= watch.seen
+    watch.seen.clear()
+
+
+class RotatingPhase:
+    """A forward or a backward of a step that moves, called and waited for."""
+
+    def __init__(self, rotation: Rotation, phase: str) -> None:
+        self.rotation, self.phase = rotation, phase
+        self.settle()
+
+    def settle(self) -> None:
+        """Look up the methods of the step at its turn: not inside the clock."""
+        step = self.rotation.step(self.phase)
+        self.run: Callable[[], None] = getattr(step, self.phase)
+        self.wait = step.wait
+
+    def __call__(self) -> None:
+        """Run it once."""
+        self.run()
+
+
+@dataclass(frozen=True)
+class WitnessedTimer:
+    """Times calls on values that have just changed, and keeps some results.
+
+    With `warm`, calls that are not timed come first: once, or for `least` nanoseconds.
+    A process that slept until it was asked finds its core slow, and in turn with others
+    a call finds the caches as they left them and the threads of its framework asleep:
+    beside four others, log_softmax takes OneFlow four times what it takes it alone.
+    That is no property of it, and would change in the history whenever a neighbour
+    does.
+    """
+
+    timer: Timer
+    warm: bool = False
+    least: int = 0
+
+    @property
+    def now(self) -> Callable[[], int]:
+        """The host's nanoseconds."""
+        return self.timer.now
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest sample."""
+        return self.timer.shortest
+
+    def __call__(self, run: Run, calls: int) -> Reading:
+        """Change the values, take the sample, keep what its last call computed.
+
+        What runs right before a call slows it down by leaving its own code and data in
+        the caches, so there is little of it after the warm-up.
+        """
+        assert isinstance(run, RotatingPhase)
+        rotation = run.rotation
+        rotation.change(run.phase)
+        run.settle()
+        with watched(rotation):
+            if self.warm:
+                self._warm_up(run)
+            rotation.refresh(run.phase)
+            if not rotation.in_place:
+                run.settle()
+            reading = self.timer(run, calls)
+        rotation.note(run.phase)
+        return reading
+
+    def _warm_up(self, run: RotatingPhase) -> None:
+        begun = self.now() if self.least else 0
+        while True:
+            run()
+            run.wait()
+            if not self.least or not 0 <= self.now() - begun < self.least:
+                return  # the page may have patched the clock

@@ -16,10 +16,11 @@ from gradwatch.harness.timing.evidence.rotation import (
     KEPT,
     PHASES,
     Place,
+    RotatingPhase,
     Rotation,
+    WitnessedTimer,
     _bytes,
 )
-from gradwatch.harness.timing.evidence.witness import RotatingPhase, WitnessedTimer
 from gradwatch.harness.timing.steps import timer_of
 from gradwatch.harness.timing.timers import HostTimer, Reading
 from gradwatch.impls.backends._functional import Functional

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from gradwatch.benchmarks import recorded
 from gradwatch.harness.history.asv_environment import _leave_out, offered
-from gradwatch.harness.history.runnable import unrunnable
+from gradwatch.harness.history.measure import unrunnable
 from tests.pages import plant
 
 FORMULA = "def formula(xp, x):\n    "
