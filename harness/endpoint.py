@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.project.traits import compiles, traits_of
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing import handlers as clock
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded, encoded
@@ -81,7 +81,7 @@ def serve(channel: Any) -> None:
             continue
         # Not where each would compile again, nor on a GPU, which no fork can use.
         forks = traits_of(_probed["framework"]).forks and request["device"] == "cpu"
-        apart = forks and not compiles(request["backend"])
+        apart = forks and not traits_of(request["backend"]).compiles
         if request["op"] != page:
             fork.end()
             if page and not apart and integrity.changes(_probed["framework"]):

@@ -30,7 +30,7 @@ from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number
-from gradwatch.harness.project.traits import compiles, traits_of
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pages import Pages
@@ -417,7 +417,8 @@ def keep_worst(worst: Pairs, pairs: Pairs) -> None:
 
 def precisions(backend: str) -> Sequence[str]:
     """Those in which a sample is judged; empty where everything is."""
-    return traits_of(backend).sampled if compiles(backend) else ()
+    traits = traits_of(backend)
+    return traits.sampled if traits.compiles else ()
 
 
 def in_sample(trial: Trial, backend: str) -> bool:

@@ -5,6 +5,5 @@
 - asv_results: `read`: asv's result files as series of values
 - series: `Series`: the figures of one benchmark over commits, and since when wrong
 - changepoints: `find_changes`: steps and slow drift in a series
-- noise: drops stray values of a series and estimates its noise
-- steps: cuts a series into levels, and recognises ramps that fit better
+- steps: the noise of a series, its levels, and ramps that fit better
 """

@@ -2,7 +2,7 @@
 
 Each jump is compared with the differences between equally long stretches elsewhere in
 the *same series*, so no model of the noise is assumed. docs/changes.md has the method
-and its scores, and the modules below have its steps: `noise`, `steps`.
+and its scores; `steps` cuts a series into levels.
 
 Constants without another source come from the tuning split of the evaluation script
 scripts/studies/changes.py.
@@ -16,14 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gradwatch.harness.history.noise import FURTHEST, Trace, Values, trace_of
 from gradwatch.harness.history.steps import (
     CUT,
+    FURTHEST,
     SMALLEST,
     ChangeKind,
     Jump,
+    Trace,
+    Values,
     cuts_of,
     prepared,
+    trace_of,
     with_ramps,
 )
 

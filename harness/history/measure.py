@@ -101,22 +101,17 @@ class MeasurementTarget:
         """Whether a backend's framework is one of them."""
         return framework_of(backend) in self.frameworks
 
-    @property
-    def imported_first(self) -> str:
-        """The framework that a process imports before any page is read: not NumPy.
-
-        What pages may not change is noted then, and what is imported is frozen. If
-        PyTorch came later, each collection would look at it, for 0.2 s a backend.
-        """
-        return min(self.frameworks, key=lambda name: name == "numpy")
-
     def start(self) -> Worker:
         """A fresh process of it.
 
         Raises:
             NotMeasured: It does not start.
         """
-        python = Interpreter(self.imported_first, self.python, str(self.python))
+        # Imported before any page is read: not NumPy. What pages may not change is
+        # noted then, and what is imported is frozen. If PyTorch came later, each
+        # collection would look at it, for 0.2 s a backend.
+        first = min(self.frameworks, key=lambda name: name == "numpy")
+        python = Interpreter(first, self.python, str(self.python))
         threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
         try:
             worker = Worker(python, threads=threads, measured=self.measured)

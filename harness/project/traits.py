@@ -95,8 +95,3 @@ def _declared(file: Path) -> dict[str, Any]:
             literal: dict[str, Any] = ast.literal_eval(statement.value)
             return literal
     return {}
-
-
-def compiles(backend: str) -> bool:
-    """Whether a backend compiles each shape."""
-    return traits_of(backend).compiles

@@ -17,7 +17,7 @@ from typing import Any
 from gradwatch.harness.judging.cases import REGIMES, Trial, of_order, trial
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project.requested import by_default
-from gradwatch.harness.project.traits import compiles, traits_of
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.selftest.examine import read
 from gradwatch.harness.selftest.mutants import read_mistakes
 from gradwatch.harness.selftest.scoring import Score
@@ -168,7 +168,7 @@ def examined() -> list[str]:
     return [
         name
         for name in sorted(by_default())
-        if not (compiles(name) or on_request(catalogue.framework_of(name)))
+        if not (traits_of(name).compiles or on_request(catalogue.framework_of(name)))
     ]
 
 

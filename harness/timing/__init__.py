@@ -2,8 +2,7 @@
 
 - interleave: the clock: one sample of each run per round, in random order
 - timers: the host's clock and a GPU's events
-- samples: `Samples` and `Comparison`: what was measured, and under which conditions
-- intervals: 95 % intervals that assume no distribution
+- samples: `Samples` and `Comparison`: what was measured, and 95 % intervals of it
 - work: bytes and operations that an op needs at least
 - steps: forward and backward of a backend, made ready for the clock; peak memory
 - evidence: that the calls that were timed did their work, or why a time is refused

@@ -21,9 +21,14 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import CompareRecord, Phase
 from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
-from gradwatch.harness.timing.intervals import FEWEST, resampled
 from gradwatch.harness.timing.remote import prepare_steps, take_in_turn, workers
-from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
+from gradwatch.harness.timing.samples import (
+    FEWEST,
+    Comparison,
+    paired,
+    resampled,
+    verdict_on,
+)
 from gradwatch.harness.workers.interpreters import Interpreter, interpreter_of
 from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker

@@ -26,8 +26,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from gradwatch.harness.timing.intervals import FEWEST
-from gradwatch.harness.timing.samples import Samples
+from gradwatch.harness.timing.samples import FEWEST, Samples
 from gradwatch.harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the

@@ -31,8 +31,7 @@ from gradwatch.harness.timing.compare import (
     Side,
     compare_sides,
 )
-from gradwatch.harness.timing.intervals import LEVEL, Estimate
-from gradwatch.harness.timing.samples import verdict_on
+from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
 from gradwatch.harness.watch.alerts import PHASES, WRONG, Alert
 from gradwatch.harness.workers.worker import Died
 from gradwatch.impls.catalogue import UnknownName, load_op

@@ -33,8 +33,7 @@ if __package__ in (None, ""):  # run by path
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.timing.compare import LEAST, PAIRS
-from gradwatch.harness.timing.intervals import LEVEL, Estimate
-from gradwatch.harness.timing.samples import verdict_on
+from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
 from gradwatch.harness.watch.search import OFF
 from scripts.studies.planted_series import (
     SIZES,

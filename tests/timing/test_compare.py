@@ -22,7 +22,6 @@ from gradwatch.harness.project.records import TimeRecord
 from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.compare import Plan, Side, compare_sides
 from gradwatch.harness.timing.evidence.proof import RESTLESS
-from gradwatch.harness.timing.intervals import Estimate
 from gradwatch.harness.timing.remote import (
     Remote,
     RemoteTimer,
@@ -30,7 +29,7 @@ from gradwatch.harness.timing.remote import (
     time_trial,
     workers,
 )
-from gradwatch.harness.timing.samples import Comparison, verdict_on
+from gradwatch.harness.timing.samples import Comparison, Estimate, verdict_on
 from gradwatch.harness.workers import worker
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import Died, Worker

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.timing.interleave import garbage_collector_off, interleave
-from gradwatch.harness.timing.intervals import Estimate
-from gradwatch.harness.timing.samples import Samples, paired, verdict_on
+from gradwatch.harness.timing.samples import Estimate, Samples, paired, verdict_on
 from gradwatch.harness.timing.timers import (
     SHORTEST,
     Busy,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from gradwatch.harness.timing.intervals import LEVEL, Estimate
+from gradwatch.harness.timing.samples import LEVEL, Estimate
 
 torch = pytest.importorskip("torch")
 

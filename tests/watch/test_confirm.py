@@ -8,7 +8,7 @@ import pytest
 from gradwatch.harness.history.series import Series
 from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
-from gradwatch.harness.timing.intervals import LEVEL, Estimate
+from gradwatch.harness.timing.samples import LEVEL, Estimate
 from gradwatch.harness.watch import confirm as confirming
 from gradwatch.harness.watch.alerts import WRONG
 from gradwatch.harness.watch.confirm import (

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.intervals import (
+from gradwatch.harness.timing.samples import (
     FEWEST,
     LEVEL,
     of_median,
