@@ -20,24 +20,11 @@ from gradwatch.impls.catalogue import op_names
 
 #: Seconds for the processes of a killed night to end; docs/reliability.md promises 2.
 ENDING = 2.0
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
-
-
-def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", value)
-    if match is None or not float(match[1]):
-        raise click.BadParameter(f"{value!r} is not a time such as 90s, 10m or 1h")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 @click.command()
-@click.option(
-    "--budget",
-    default="30m",
-    show_default=True,
-    metavar="TIME",
-    callback=_seconds,
-    help="A quarter is for the fuzzer, a quarter for comparing commits.",
+@options.seconds(
+    "--budget", "30m", "A quarter is for the fuzzer, a quarter for comparing commits."
 )
 @options.folder(
     "--output folder",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,18 +135,28 @@ def require(text: str) -> Callable[[Command], Command]:
     )
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def _duration(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """The seconds of 90, 90s, 10m or 1h."""
+    if value is None:
+        return None
+    unit = value[-1:] if value[-1:] in _UNITS else "s"
+    with suppress(ValueError):
+        if (number := float(value.removesuffix(unit))) > 0:
+            return number * _UNITS[unit]
+    raise click.BadParameter(f"{value!r} is not a time such as 90s, 10m or 1h")
+
+
 def seconds(
-    name: str, default: float | None, text: str, shown: bool | str = True
+    name: str, default: float | str | None, text: str, shown: bool | str = True
 ) -> Callable[[Command], Command]:
-    """Return an option that takes a number of seconds above 0."""
-    return click.option(
-        name,
-        default=default,
-        show_default=shown,
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help=text,
-    )
+    """Return an option that takes a time above 0, in seconds or with a unit."""
+    more: dict[str, Any] = {"type": str, "callback": _duration, "metavar": "SECONDS"}
+    return click.option(name, default=default, show_default=shown, help=text, **more)
 
 
 def folder(

@@ -166,21 +166,16 @@ def _listed(problems: Sequence[Problem]) -> Iterator[str]:
 
 def junit(report: Report, agreement: Judged | None) -> str:
     """The suite of `agree`, and another with a case for each part and its problems."""
-    suites = [output.suite_of(agreement)] if agreement else []
     parts = TestSuite("parts")
     for done in report.parts:
-        parts.add_testcase(_part(done))
-    return output.junit(*suites, parts)
-
-
-def _part(done: Result) -> TestCase:
-    # Rounded: the schema allows no exponent in a time.
-    case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
-    if done.state == "skipped":
-        case.result = [Skipped(legal_xml(done.line))]
-    elif done.state != "passed":
-        kind = Error if done.state == "broken" else Failure
-        fault = kind(legal_xml(done.line), done.state)
-        fault.text = legal_xml("\n".join(problem.told for problem in done.problems))
-        case.result = [fault]
-    return case
+        # Rounded: the schema allows no exponent in a time.
+        case = TestCase(done.name, "gradwatch.nightly", round(done.seconds, 3))
+        if done.state == "skipped":
+            case.result = [Skipped(legal_xml(done.line))]
+        elif done.state != "passed":
+            kind = Error if done.state == "broken" else Failure
+            fault = kind(legal_xml(done.line), done.state)
+            fault.text = legal_xml("\n".join(p.told for p in done.problems))
+            case.result = [fault]
+        parts.add_testcase(case)
+    return output.junit(*([output.suite_of(agreement)] if agreement else []), parts)

@@ -155,13 +155,17 @@ def read_rules(file: Path = ROOT / "asv.conf.json") -> Rules:
         read = msgspec.convert(json5.loads(text), Rules)
         for key in (*read.thresholds, *read.first_commits):
             re.compile(key)
-    except RecursionError:
-        raise Unreadable("nested too deeply", file.name) from None
-    except re.error as error:
-        why = f"{key!r} is not a regular expression ({error})"
+    except (
+        RecursionError,
+        ValueError,
+        re.error,
+    ) as error:
+        why = " ".join(str(error).split())[:200]
+        if isinstance(error, re.error):
+            why = f"{error.pattern!r} is not a regular expression ({why})"
+        if isinstance(error, RecursionError):
+            why = "nested too deeply"
         raise Unreadable(why, file.name) from None
-    except ValueError as error:  # of json5, of UTF-8 or of msgspec
-        raise Unreadable(" ".join(str(error).split())[:200], file.name) from None
     return read
 
 

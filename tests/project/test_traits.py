@@ -18,6 +18,7 @@ NAMING = {
     "agreement/calls.py": "a script says each call in the framework's own names",
     "agreement/repro.py": "a script calls each framework in its own idiom",
     "commands/init.py": "a first page is written from a function of PyTorch",
+    "commands/list.py": "the operators of PyTorch and JAX that are followed",
     "dashboard/pages.py": "the framework whose series a chart shows first",
     "endpoint.py": "only PyTorch's GPU is awaited after each request",
     "history/measure.py": "the frameworks whose figures a history has by default",
