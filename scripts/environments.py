@@ -392,11 +392,7 @@ def alone(root: Path) -> Iterator[None]:
     folder = root / ".uv"
     folder.mkdir(exist_ok=True)
     with open(str(folder / "lock"), "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell("environments: another run is making them; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

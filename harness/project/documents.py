@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gzip
+import json
 import os
 import platform
 import sys
@@ -122,7 +123,9 @@ def _encoded(
     try:
         return encoder.encode(content)
     except UnicodeEncodeError:  # half a surrogate pair, in a framework's message
-        return encoder.encode(_legal(msgspec.to_builtins(content, enc_hook=_builtin)))
+        plain = msgspec.to_builtins(content, enc_hook=_builtin)
+        text = json.dumps(plain, ensure_ascii=False).encode(errors="replace")
+        return encoder.encode(json.loads(text))
 
 
 def _builtin(value: Any) -> Any:
@@ -134,16 +137,6 @@ def _builtin(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} is of no type that JSON has")
-
-
-def _legal(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_legal(one) for one in value]
-    if isinstance(value, dict):
-        return {_legal(key): _legal(one) for key, one in value.items()}
-    return value
 
 
 def write(content: Any, target: str | Path) -> None:

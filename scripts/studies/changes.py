@@ -27,9 +27,6 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-if __package__ in (None, ""):  # run by path
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from gradwatch.harness.history.changepoints import Change, find_changes
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.timing.compare import LEAST, PAIRS

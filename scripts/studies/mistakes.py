@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 import gradwatch
 
 Function = Callable[..., Tensor]

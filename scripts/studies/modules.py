@@ -1,6 +1,6 @@
 """Whole modules on trial: PyTorch's gradients, and 36 mistakes in a transformer.
 
-    python scripts/studies/modules.py
+    python -m scripts.studies.modules
 
 The first table judges PyTorch's own gradients of six modules in three precisions. The
 second plants 18 mistakes of amount (a factor, an eps, a formula that is a little off)
@@ -14,16 +14,13 @@ in bfloat16: the largest multiple of what is allowed in any tensor or slice, tim
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from gradwatch.harness.judging.orders import Function as Derived
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, wider

@@ -1,7 +1,7 @@
 """PyTorch's second derivatives and forward mode on trial: OpInfo once more, in float64.
 
-    python scripts/studies/opinfo_second.py results/opinfo/second.json [--only NAME,...]
-    python scripts/studies/opinfo_second.py results/opinfo/second.json --table
+    python -m scripts.studies.opinfo_second results/opinfo/second.json [--only NAME,...]
+    python -m scripts.studies.opinfo_second results/opinfo/second.json --table
 
 Each entry that says it supports gradgrad (and forward AD) is traced, and what PyTorch
 computes for its first samples is judged. Where something is wrong, PyTorch's own
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,9 +29,7 @@ from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.impls.backends._torchlike import refusals
 from gradwatch.impls.contract import Unsupported
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from scripts.studies import opinfo  # scripts is no installed package
+from scripts.studies import opinfo
 from scripts.studies.opinfo import (
     ROOT,
     Late,

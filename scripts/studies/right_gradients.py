@@ -34,8 +34,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-if __package__ in (None, ""):  # run by path
-    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gradwatch.harness.judging import layouts
 from gradwatch.harness.judging.cases import (
