@@ -26,7 +26,7 @@ def _cases() -> list[str]:
 def _covered() -> list[str]:
     found: set[str] = set()  # of a framework that is not installed nothing
     if importlib.util.find_spec("torch"):
-        from gradwatch.harness.tracing.interpret import COVERED
+        from gradwatch.harness.tracing.traced import COVERED
 
         found |= {f"aten.{name}" for name in COVERED}
     if importlib.util.find_spec("jax"):

@@ -1,8 +1,8 @@
 """Tracing: turns a function of PyTorch's or JAX's into a graph of the engine.
 
 The operators that a PyTorch function runs are written down while it runs (`tape`), a
-table maps each of them to the engine (`interpret`), and the gradient follows from the
-engine's own rules: PyTorch's backward is never used (`traced`). A function of JAX's is
+table maps each of them to the engine (`traced`), and the gradient follows from the
+engine's own rules: PyTorch's backward is never used. A function of JAX's is
 a jaxpr (`lax`). What is imported from here needs neither framework.
 """
 

@@ -458,9 +458,9 @@ ON_NODES: dict[str, Rule] = {
 # Functions that ask for parameters ----------------------------------------------------
 
 
-def _plain(function: Rule, given: Rule = lambda value: value) -> Rule:
+def _plain(function: Rule) -> Rule:
     """A rule that asks for none."""
-    return lambda equation, *args: function(*map(given, args))
+    return lambda equation, *args: function(*args)
 
 
 def _round(equation: Any, x: Node) -> Node:
@@ -693,10 +693,9 @@ def _fourier(equation: Any, x: Any) -> Any:
     n = math.prod(p["fft_lengths"])
     if kind == lax.FftType.IRFFT:
         return complex.to_real(z, dim, 1 / max(n, 1), p["fft_lengths"][-1])
-    forward = kind != lax.FftType.IFFT
+    forward, half = kind != lax.FftType.IFFT, kind == lax.FftType.RFFT
     scale = 1.0 if forward else 1 / max(n, 1)
-    y = complex.transformed(z, dim, scale, forward=forward)
-    return complex.half(y, -1) if kind == lax.FftType.RFFT else y
+    return complex.transformed(z, dim, scale, forward=forward, half=half)
 
 
 def _number(equation: Any, x: Any) -> Any:
@@ -714,7 +713,9 @@ def _multiplied(equation: Any, z: Complex) -> Complex:
 _NUMBERS: dict[str, Rule] = {
     **complex.FUNCTIONS,
     "logistic": complex.FUNCTIONS["sigmoid"],
-    "sign": complex.sign,
+    "sign": lambda z: (
+        z / Complex.of(graph.where(complex.nowhere(z), 1.0, complex.size(z)))
+    ),
     "conj": Complex.conj,
     "real": lambda z: z.re,
     "imag": lambda z: z.im,
@@ -723,7 +724,7 @@ _NUMBERS: dict[str, Rule] = {
     "pow": complex.power,
 }
 ON_COMPLEX: dict[str, Rule] = {
-    **{name: _plain(rule, Complex.of) for name, rule in _NUMBERS.items()},
+    **{name: _plain(complex.of_numbers(rule)) for name, rule in _NUMBERS.items()},
     "integer_pow": lambda equation, z: complex.power(z, equation.params["y"]),
     "convert_element_type": _number,
     "fft": _fourier,

@@ -11,8 +11,7 @@ from torch._higher_order_ops.scan import scan  # noqa: E402  # likewise
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
 from gradwatch.harness.tracing.capture import capture  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.interpret import name_of  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.tape import decompositions  # noqa: E402  # likewise
+from gradwatch.harness.tracing.tape import decompositions, name_of  # noqa: E402  # likewise
 from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 

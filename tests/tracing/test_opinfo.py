@@ -12,8 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gradwatch.harness.project.verdicts import PASSING  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.interpret import ON_FLOATS, ON_VALUES  # noqa: E402  # likewise
-from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
+from gradwatch.harness.tracing.traced import (  # noqa: E402  # likewise
+    ON_FLOATS,
+    ON_VALUES,
+    trace,  # likewise
+)
 from scripts.studies.opinfo import (  # noqa: E402  # likewise
     FINDINGS,
     caught,

@@ -25,10 +25,6 @@ def _complex(*parts: Node) -> Complex:
     return Complex(*(graph.broadcast_to(part, shape) for part in parts))
 
 
-def _polar(size: Node, angle: Node) -> Complex:
-    return Complex(size * graph.cos(angle), size * graph.sin(angle))
-
-
 def _sign_and_log(z: Complex) -> tuple[Any, ...]:
     y = rules.determinant(z)
     return y / of(rules.size(y)), graph.log(rules.size(y)), None, None
@@ -46,22 +42,16 @@ def _scale(n: int, norm: int) -> float:
     return (1.0, n**-0.5, 1.0 / max(n, 1))[norm]
 
 
-def _fourier(z: Complex, dim: Sequence[int], norm: int, forward: bool) -> Complex:
-    return transformed(z, dim, _scale(length(z, dim), norm), forward=forward)
-
-
-def _of_real(z: Complex, dim: Sequence[int], norm: int, onesided: bool) -> Complex:
-    y = _fourier(z, dim, norm, forward=True)
-    return rules.half(y, dim[-1]) if onesided else y
+def _fourier(
+    z: Complex, dim: Sequence[int], norm: int, forward: bool, half: bool = False
+) -> Complex:
+    scale = _scale(length(z, dim), norm)
+    return transformed(z, dim, scale, forward=forward, half=half)
 
 
 def _to_real(z: Complex, dim: Sequence[int], norm: int, size: int) -> Node:
     scale = _scale(length(z, dim[:-1]) * size, norm)
     return rules.to_real(z, dim, scale, size)
-
-
-def _of_numbers(rule: Rule) -> Rule:
-    return lambda *numbers: rule(*map(of, numbers))
 
 
 # The table ----------------------------------------------------------------------------
@@ -75,14 +65,15 @@ ON_COMPLEX: dict[str, Rule] = {
     "complex": lambda re, im: _complex(re.re, im.re),
     "view_as_complex": lambda pairs: Complex.split(pairs.re),
     "view_as_real": lambda z: z.joined(),
+    **rules.FUNCTIONS,
     **dict.fromkeys(("_conj", "_conj_physical"), Complex.conj),
-    **dict.fromkeys(("neg", "_neg_view"), operator.neg),
-    "polar": lambda size, angle: _polar(size.re, angle.re),
+    "_neg_view": operator.neg,
+    "polar": lambda size, angle: Complex(
+        size.re * graph.cos(angle.re), size.re * graph.sin(angle.re)
+    ),
     "add": lambda a, b, alpha=1: of(a) + of(alpha) * of(b),
     "sub": lambda a, b, alpha=1: of(a) - of(alpha) * of(b),
-    "reciprocal": lambda z: of(1) / z,
     "pow": lambda a, b: rules.power(of(a), b),
-    **{name: _of_numbers(rule) for name, rule in rules.FUNCTIONS.items()},
     "prod": rules.product,
     "linalg_vector_norm": lambda z, *a, **k: reductions.norm(rules.size(z), *a, **k),
     "var": lambda z, *a, **k: _var(z.re, *a, **k) + _var(z.im, *a, **k),
@@ -93,7 +84,7 @@ ON_COMPLEX: dict[str, Rule] = {
     **dict.fromkeys(("mm", "bmm"), operator.matmul),
     **dict.fromkeys(("addmm", "addmv"), _plus_product),
     "_fft_c2c": _fourier,
-    "_fft_r2c": _of_real,
+    "_fft_r2c": lambda z, dim, norm, half: _fourier(z, dim, norm, True, half),
     "_fft_c2r": _to_real,
 }
 #: Operators whose rule for real numbers holds for each part.

@@ -2,7 +2,8 @@
 
 What comes out of the operator *is* the index of the gather that stands for it in the
 engine, so that one pair of primitives, gather and scatter-add, serves all of them. The
-operators that add at indices follow, with the engine's scatter-add.
+operators that add at indices follow, with the engine's scatter-add, and those that
+reduce the groups which indices name (how: `windows.grouped`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from gradwatch.harness.tracing.rules.windows import grouped, reduced_into
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, written_over
+from gradwatch.harness.tracing.values import (
+    as_exact,
+    as_float,
+    as_mask,
+    constant,
+    written_over,
+)
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -170,6 +178,57 @@ def _embedding(
     return graph.where(hidden, graph.stop_gradient(rows), rows)
 
 
+def _scatter_reduce(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Node:
+    x, source, index = as_float(x), as_float(source), as_exact(index)
+    if not index.numel():
+        return x
+    if x.ndim:
+        corner = tuple(slice(0, n) for n in index.shape)
+        place = torch.gather(positions(x), dim, index)
+        source = source[corner] if index.ndim else source
+    else:
+        place = torch.zeros(source.shape, dtype=torch.long)
+    return reduced_into(x, place.numpy(), source, reduce, include_self)
+
+
+def _index_reduce(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, **how: bool
+) -> Node:
+    """A scatter whose index is the same along the other axes."""
+    shape = [1] * source.ndim
+    shape[dim : dim + 1] = [-1] if source.ndim else []
+    place = as_exact(index).reshape(shape).expand(source.shape)
+    return _scatter_reduce(x, dim, place, source, reduce, **how)
+
+
+def _segment_reduce(
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    initial: Any = None,
+    **_: Any,
+) -> Node:
+    data = as_float(data)
+    given = as_exact(lengths if lengths is not None else offsets.diff(dim=-1))
+    counts = given.numpy()
+    lead, inner = data.shape[: axis + 1], math.prod(data.shape[axis + 1 :])
+    segment = np.full(lead, -1, np.intp)
+    for i, row in enumerate(counts.reshape(-1, counts.shape[-1])):
+        ids = np.repeat(np.arange(row.size), row) + i * row.size
+        segment.reshape(-1, lead[-1])[i, : ids.size] = ids
+    places = segment.reshape(-1, 1) * inner + np.arange(inner)
+    group = np.where(segment.reshape(-1, 1) < 0, -1, places).ravel()
+    count = counts.size * inner
+    start = None if initial is None else constant(np.full(count, float(initial)))
+    y = grouped(data, group, count, reduce, start, count_start=False)
+    return graph.reshape(y, (*counts.shape, *data.shape[axis + 1 :]))
+
+
 # Sparse tensors are dense nodes ------------------------------------------------------
 
 
@@ -218,6 +277,9 @@ ON_VALUES: dict[str, Rule] = {
     "_to_dense": _same,
     "embedding": _embedding,
     "scatter_add": _scatter_add,
+    "scatter_reduce": _scatter_reduce,
+    "index_reduce": _index_reduce,
+    "segment_reduce": _segment_reduce,
     "index_put": _index_put,
     "put": _put,
 }

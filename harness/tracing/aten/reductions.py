@@ -16,7 +16,13 @@ from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, constant
+from gradwatch.harness.tracing.values import (
+    as_exact,
+    as_float,
+    as_mask,
+    constant,
+    written_over,
+)
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
 
@@ -276,7 +282,66 @@ def _grouped_mm(a: Any, b: Any, offs: Any = None, *_: Any, **__: Any) -> Node:
     return graph.concat([a[i:j] @ b[e] for e, (i, j) in enumerate(pairs) if j > i])
 
 
+# A loss of sequences ------------------------------------------------------------------
+
+
+def _ctc(steps: Node, labels: list[int], blank: int) -> Node:
+    """-log of the probability of all ways to write the labels, with blanks between.
+
+    Graves and others, Connectionist temporal classification, 2006, section 4.1, in
+    logarithms. `steps` are log probabilities, of each step a row. A label may come
+    after a blank, itself, or another label; the first states alone can be reached.
+    """
+    states = np.array([blank, *(s for label in labels for s in (label, blank))])
+    place = np.arange(states.size)[:, None] - np.arange(3)
+    alpha = steps[0, states[:2]]
+    for step in range(1, steps.shape[0]):
+        held = (place >= 0) & (place < alpha.size)
+        held[:, 2] &= (states != blank) & (states != np.roll(states, 2))
+        count = int(held.any(axis=1).sum())
+        before = graph.gather(alpha, index=np.where(held, place, -1)[:count])
+        terms = graph.where(held[:count], before, -math.inf)
+        alpha = graph.logsumexp(terms, axis=-1) + steps[step, states[:count]]
+    ends = alpha[max(states.size - 2, 0) :]
+    return -graph.logsumexp(ends) if ends.size else constant(math.inf)
+
+
+def _as_posterior(steps: Node, loss: Node) -> Node:
+    """Log probabilities, each gradient with the rounding of an exp(a + b + loss).
+
+    So it comes from forward and backward variables (equation 16 of Graves and others),
+    which are about as large as the loss.
+    """
+    if not np.isfinite(loss.value):
+        return steps
+    whole = graph.broadcast_to(loss, steps.shape)
+    one = graph.stop_gradient(graph.exp(whole * 1.0 - whole))
+    return written_over(steps * one, steps)
+
+
+def _ctc_loss(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Node, None]:
+    log_probs, targets = as_float(log_probs), as_exact(targets)
+    spans = [[int(n) for n in as_exact(v)] for v in (input_lengths, target_lengths)]
+    rows = targets if targets.ndim == 2 else targets.split(spans[1])
+    losses = []
+    for i, (count, n) in enumerate(zip(*spans, strict=True)):
+        steps, labels = log_probs[:count, i], rows[i][:n].tolist()
+        rounded = _as_posterior(steps, _ctc(steps, labels, blank))
+        losses.append(_ctc(rounded, labels, blank))
+    if zero_infinity:
+        losses = [y if np.isfinite(y.value) else constant(0.0) for y in losses]
+    return graph.stack(losses), None
+
+
 ON_VALUES: dict[str, Rule] = {
+    "_ctc_loss": _ctc_loss,
     "_grouped_mm": _grouped_mm,
     "histc": _counted(torch.histc),
     "histogram": _counted(torch.histogram),

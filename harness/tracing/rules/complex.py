@@ -58,11 +58,6 @@ def angle(z: Complex) -> Node:
     return graph.where(nothing, at_zero, right)
 
 
-def sign(z: Complex) -> Complex:
-    """z / |z|, and 0 at 0."""
-    return z / of(graph.where(nowhere(z), 1.0, size(z)))
-
-
 def power(base: Complex, exponent: Any) -> Complex:
     """By products where the exponent is small and whole."""
     if isinstance(exponent, (int, float)) and exponent == 0.5:
@@ -206,18 +201,28 @@ def _function(name: str) -> Rule:
 _exp: Rule = _function("exp")
 _log: Rule = _function("log")
 _root: Rule = _function("sqrt")
-#: By name as ATen has it, of numbers that are all complex.
-FUNCTIONS: dict[str, Rule] = {
+_NUMBERS: dict[str, Rule] = {
     **{name: _function(name) for name in HOLOMORPHIC},
     "exp2": lambda z: _exp(z * _ln(2)),  # as in PyTorch, where ln(2) z is rounded
     "rsqrt": lambda z: of(1) / _root(z),
+    "reciprocal": lambda z: of(1) / z,
     "abs": size,
     "angle": angle,
+    "neg": operator.neg,
     "mul": operator.mul,
     "div": operator.truediv,
     "eq": lambda a, b: graph.logical_not(differ(a, b)),
     "ne": differ,
 }
+
+
+def of_numbers(rule: Rule) -> Rule:
+    """The rule of numbers of any kind that takes complex ones."""
+    return lambda *numbers: rule(*map(of, numbers))
+
+
+#: By name as ATen has it, of numbers of any kind.
+FUNCTIONS = {name: of_numbers(rule) for name, rule in _NUMBERS.items()}
 
 
 # Fourier transforms -------------------------------------------------------------------
@@ -253,26 +258,26 @@ transform = primitive("complex.fourier", _compute, _rule)
 ERROR["complex.fourier"] = _error
 
 
-def transformed(
-    z: Complex, dim: Sequence[int], scale: float, *, forward: bool
-) -> Complex:
-    """The discrete transform along axes, times a number."""
-    axes, sign = tuple(i % z.ndim for i in dim), -1 if forward else 1
-    if length(z, dim) == 1:  # nothing is added up
-        return both(lambda part: part if scale == 1 else part * scale, z)
-    pairs = z.joined()
-    return Complex.split(transform(pairs, axes=axes, sign=sign, scale=scale))
-
-
 def length(z: Complex, dim: Sequence[int]) -> int:
     """How many elements lie along axes."""
     return math.prod(z.shape[i] for i in dim)
 
 
-def half(y: Complex, axis: int) -> Complex:
-    """The part of a spectrum of which the other one is the mirror image."""
-    axis %= y.ndim
-    return y[(slice(None),) * axis + (slice(y.shape[axis] // 2 + 1),)]
+def transformed(
+    z: Complex, dim: Sequence[int], scale: float, *, forward: bool, half: bool = False
+) -> Complex:
+    """The discrete transform along axes, times a number.
+
+    Where `half`, without the part of the spectrum that mirrors the other one.
+    """
+    axes, sign = tuple(i % z.ndim for i in dim), -1 if forward else 1
+    if length(z, dim) == 1:  # nothing is added up
+        y = both(lambda part: part if scale == 1 else part * scale, z)
+    else:
+        pairs = transform(z.joined(), axes=axes, sign=sign, scale=scale)
+        y = Complex.split(pairs)
+    last = (slice(None),) * axes[-1]
+    return y[(*last, slice(y.shape[axes[-1]] // 2 + 1))] if half else y
 
 
 def to_real(z: Complex, dim: Sequence[int], scale: float, size: int) -> Node:
