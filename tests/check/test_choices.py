@@ -58,6 +58,38 @@ def test_positions_between_two_pixels_are_not_accused():
     assert gradwatch.check(sampled, shapes=[(1, 1, 6, 7), (1, 2, 2, 2)]).passes
 
 
+class Flat(torch.autograd.Function):
+    """Forgets that a homography divides."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx, dh):
+        return dh * torch.tensor([[1.0], [1.0], [0.0]])
+
+
+def test_pixels_at_the_border_of_an_image_hide_no_mistake():
+    def warped(x, h, how=torch.clone):
+        rows, columns = torch.linspace(-1, 1, 6), torch.linspace(-1, 1, 7)
+        ys, xs = torch.meshgrid(rows, columns, indexing="ij")
+        at = torch.stack([xs, ys, torch.ones_like(xs)], -1) @ how(h).mT
+        grid = (at[..., :2] / at[..., 2:])[None]
+        return grid_sample(x, grid, align_corners=True)
+
+    g = torch.manual_seed(0)
+    given = torch.randn(1, 2, 6, 7, generator=g), torch.randn(3, 3, generator=g)
+    given = given[0], torch.eye(3) + 0.05 * given[1]
+    assert {j.verdict for j in gradwatch.check(warped, None, given, quick=True)} == {
+        "agree"
+    }
+    wrong = gradwatch.check(
+        warped, lambda x, h: warped(x, h, Flat.apply), given, quick=True
+    )
+    assert [j.tensor for j in wrong if not j.passes] == ["dh"]
+
+
 def distances(x):
     """From the first element, its own 0 but for rounding: a root with any slope."""
     return (x * x + x[0] * x[0] - 2 * x * x[0]).clamp(min=0).sqrt()

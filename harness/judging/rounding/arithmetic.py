@@ -6,6 +6,7 @@ denominator that shrinks by its own error.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -30,19 +31,23 @@ def _sum(at: At) -> Error:
 
 
 def _rounded_sum(at: At) -> Error:
-    """No rounding where an operand is the sum, in the wide type and in the narrow one.
+    """No rounding of whole numbers, nor where an operand is the sum in both types.
 
     The other one is far below its last place: a score under a mask of -1e30, or of the
     largest number.
     """
     (a, b), node = at.node.inputs, at.node
     of_a, of_b = node.value == a.value, np.abs(node.value) == np.abs(b.value)
-    if not (np.count_nonzero(of_a) or np.count_nonzero(of_b)):
+    whole = (at.e[0] == 0) & (at.e[1] == 0)
+    if np.count_nonzero(whole):
+        whole &= (np.rint(at.a) == at.a) & (np.rint(at.b) == at.b)
+        whole &= at.v <= 1 / at.roundoff
+    elif not (np.count_nonzero(of_a) or np.count_nonzero(of_b)):
         return at.v
     far_a, far_b = (at.a + at.u * at.e[0], at.b + at.u * at.e[1])
     of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
     of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
-    return np.where(of_a | of_b, 0.0, at.v)
+    return np.where(whole | of_a | of_b, 0.0, at.v)
 
 
 def _product(at: At) -> Error:
@@ -76,15 +81,7 @@ def _quotient(at: At) -> Error:
     return np.where(left > 0, error, np.inf)
 
 
-def _exp(at: At) -> Error:
-    return _power(at, 1.0)
-
-
-def _exp2(at: At) -> Error:
-    return _power(at, math.log(2))
-
-
-def _power(at: At, logarithm: float) -> Error:
+def _power(at: At, logarithm: float = 1.0) -> Error:
     reach = logarithm * at.u * at.e[0]
     # Of 0 it is exactly 1 (IEEE 754-2019, 9.2.1): a softmax of one element is no noise.
     rounded = np.where((at.a == 0) & (at.e[0] == 0), 0.0, at.v + at.tiny)
@@ -114,8 +111,8 @@ RULES: Table = {
     "multiply": _product,
     "divide": _quotient,
     "negative": lambda at: at.e[0],
-    "exp": _exp,
-    "exp2": _exp2,
+    "exp": _power,
+    "exp2": functools.partial(_power, logarithm=math.log(2)),
     "sin": _wave(np.cos),
     "cos": _wave(np.sin),
 }

@@ -86,7 +86,7 @@ def largest_share(title, name):
     arrays = [precision.round(draw(rng, s)) for s in shapes]
     leaves = [graph.variable(a) for a in arrays]
     for _ in range(ROUNDINGS):
-        leaves = [leaf + 0.0 for leaf in leaves]
+        leaves = [leaf * 1.0 for leaf in leaves]
     wide = function(*leaves)
     bound = precision.roundoff * errors_behind([wide], precision)[wide]
     assert np.isfinite(bound).all()
@@ -311,3 +311,12 @@ def softmax(x):
 )
 def test_a_shift_that_cancels_in_the_result_is_exact(build):
     assert largest_error(build) == 0
+
+
+def test_a_sum_of_whole_numbers_is_exact_up_to_where_the_format_has_them_all():
+    a, b = graph.variable([3.0, 2.0**24, 0.5, 3.0]), graph.variable([4.0, 1, 1, 0.25])
+    total = a + b
+    errors = errors_behind([total + 1.0], PRECISIONS["float32"])
+    np.testing.assert_array_equal(errors[total], [0, 2**24 + 1, 1.5, 3.25])
+    floored = graph.floor(graph.variable([2.5, 3.5]) * 1.1)
+    assert not errors_behind([floored + 1.0], PRECISIONS["float32"])[floored].any()
