@@ -142,12 +142,21 @@ class Program(torch.nn.Module):
         """What ran, and on what shapes and types: two runs of one branch have one."""
         return [(node.target, node.meta.get("val")) for node in self.graph.nodes]
 
-    def ran(self, tensors: Sequence[Tensor]) -> dict[fx.Node, Any]:
-        """What each operator makes of tensors, in their own precision."""
-        kept = fx.Interpreter(self, garbage_collect_values=False)
+    def ran(
+        self, tensors: Sequence[Tensor], moved: Function | None = None
+    ) -> dict[fx.Node, Any]:
+        """What each operator makes of tensors, in their own precision, or `moved`."""
+        kept: Any = fx.Interpreter(self, garbage_collect_values=False)
+        run = kept.run_node
+
+        def other(made: Tensor) -> Tensor:
+            return moved(made) if moved and is_inexact(made) else made
+
+        kept.run_node = lambda node: tree_map_only(Tensor, other, run(node))
         with torch.no_grad():
             kept.run(*tensors)
-        return kept.env
+        env: dict[fx.Node, Any] = kept.env
+        return env
 
 
 @dataclass(frozen=True)

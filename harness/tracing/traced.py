@@ -179,9 +179,17 @@ class Traced:
                     place = readings[0].place
                     raise Untraceable("a value", CONTESTED, "control", place)
 
-    def as_run(self) -> Traced:
-        """The same, but elements are chosen as in the precision of the inputs."""
-        return replace(self, ran=self.program.ran(self.tensors))
+    def as_run(self, reach: float = 0.0, rng: Any = None) -> Traced:
+        """The same, but elements are chosen as in the precision of the inputs.
+
+        Each number on the way is moved, at random, by up to `reach` of itself.
+        """
+
+        def moved(made: torch.Tensor) -> torch.Tensor:
+            share = 1 + reach * rng.uniform(-1, 1, made.shape)
+            return made * torch.from_numpy(np.asarray(share)).to(made)
+
+        return replace(self, ran=self.program.ran(self.tensors, rng and moved))
 
     def contested(self, dtype: str) -> bool:
         """Whether rounding may turn around what chose elements, such as a topk.

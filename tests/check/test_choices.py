@@ -169,6 +169,18 @@ def test_other_choices_within_rounding_are_never_accused():
     assert set(other.values()) <= {"agree", "convention", "vacuous"}
 
 
+def test_a_row_that_is_lost_beside_choices_of_16_bits_is_accused():
+    def without(x, gates, weight):
+        return experts(torch.cat([x[:-1], x[-1:].detach()]), gates, weight)
+
+    g = torch.manual_seed(0)
+    given = [torch.randn(s, generator=g).bfloat16() for s in SHAPES]
+    assert trace(experts, given).contested("bfloat16")
+    assert gradwatch.check(experts, experts, given, quick=True).passes
+    wrong = gradwatch.check(experts, without, given, quick=True)
+    assert "dx" in {j.tensor for j in wrong if j.verdict == "disagree"}
+
+
 @pytest.mark.parametrize("factor", [1.001, 0.0, -1.0])
 def test_a_mistake_beside_contested_choices_is_accused(factor):
     wrong = judged(lambda x, v: Nearest.apply(x, v, factor, False))
