@@ -56,7 +56,6 @@ from gradwatch.harness.tracing.values import (
     in_type,
     is_float_tensor,
     is_inexact,
-    is_number,
     joined,
     leaf,
     narrow,
@@ -96,15 +95,11 @@ class Graph:
             booleans or integers.
         leaves: What a gradient can be taken by: inputs, parameters, buffers of floats.
         read: Values that decided what ran: nodes and exact tensors.
-        taken: Masks and whole numbers that depend on floats and choose elements.
-        decisions: The operators that make such of floats.
     """
 
     outputs: Mapping[str, Node]
     leaves: Mapping[str, Node]
     read: tuple[Any, ...] = ()
-    taken: tuple[Node, ...] = ()
-    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,9 +126,9 @@ class Traced:
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
-        with in_type(np.dtype(dtype)) as taken:
+        with in_type(np.dtype(dtype)):
             given = {n: _leaf(t) for n, t in zip(self.names, self.tensors, strict=True)}
-            returned, *noted = interpret(self.program, list(given.values()), self.ran)
+            returned, read = interpret(self.program, list(given.values()), self.ran)
             outputs = {
                 name: value if isinstance(value, Node) else variable(array_of(value))
                 for name, value in zip(self.results, returned, strict=True)
@@ -142,8 +137,7 @@ class Traced:
         leaves = {
             name: value for name, value in given.items() if isinstance(value, Node)
         }
-        read, decisions = map(tuple, noted)
-        return Graph(outputs, leaves, read, tuple(taken), decisions)
+        return Graph(outputs, leaves, tuple(read))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -182,10 +176,14 @@ class Traced:
     def as_run(self, reach: float = 0.0, rng: Any = None) -> Traced:
         """The same, but elements are chosen as in the precision of the inputs.
 
-        Each number on the way is moved, at random, by up to `reach` of itself.
+        Each number on the way is moved, at random, by up to `reach` of itself; whole
+        numbers are exact, such as a position's.
         """
 
         def moved(made: torch.Tensor) -> torch.Tensor:
+            most = 1 / torch.finfo(made.dtype).eps
+            if not made.is_complex() and made.equal(made.round().clamp(-most, most)):
+                return made
             share = 1 + reach * rng.uniform(-1, 1, made.shape)
             return made * torch.from_numpy(np.asarray(share)).to(made)
 
@@ -194,28 +192,26 @@ class Traced:
     def contested(self, dtype: str) -> bool:
         """Whether rounding may turn around what chose elements, such as a topk.
 
-        Floats are moved as far as rounding may move them, each at random to either
-        side (see `DRAWS`).
+        Whole numbers and masks are compared with those of `DRAWS` runs in which all
+        floats are moved as far as one rounding may move them. Counts are floats.
         """
-        made = self.graph(wider(PRECISIONS[dtype]))
-        sources = [node for decision in made.decisions for node in decision.sources]
-        moves = _moves([*made.taken, *sources], dtype)
-        if any(np.any(moves[node]) for node in made.taken):
+        if {"histc", "histogram"}.intersection(self.ops):
             return True
-        rng = np.random.default_rng(0)
-        for decision in made.decisions:
-            here = {node: np.asarray(node.value, float) for node in decision.sources}
-            if not all(np.isfinite(moves[node]).all() for node in here):
-                return True
-            right = decision.of({n: torch.from_numpy(a) for n, a in here.items()})
-            for _ in range(DRAWS):
-                moved = {
-                    n: torch.from_numpy(a + moves[n] * rng.choice((-1.0, 1.0), a.shape))
-                    for n, a in here.items()
-                }
-                if not all(map(torch.equal, right, decision.of(moved))):
-                    return True
-        return False
+        reach = limit_for(1) * arithmetics(dtype, None)[-1].roundoff
+        rng, right = np.random.default_rng(0), self.as_run().ran
+        chosen = {
+            node: made
+            for node, made in right.items()
+            if node.users and isinstance(made, torch.Tensor) and not is_inexact(made)
+        }
+        try:
+            return not all(
+                torch.equal(made, ran[node])
+                for ran in (self.as_run(reach, rng).ran for _ in range(DRAWS))
+                for node, made in chosen.items()
+            )
+        except Exception:  # noqa: BLE001  # another number of elements fits nothing
+            return True
 
     def _refuse_free_signs(self) -> None:
         """Raise Untraceable where another algorithm's vectors give another result."""
@@ -339,38 +335,10 @@ def _leaf(tensor: torch.Tensor) -> Any:
 # From a captured program to the graph -------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Decision:
-    """An operator that makes whole numbers or a mask of floats, which are then used.
-
-    A count's whole numbers are floats.
-    """
-
-    target: Any
-    args: Any
-    kwargs: dict[str, Any]
-
-    @property
-    def sources(self) -> list[Node]:
-        """The floats."""
-        leaves = tree_leaves((self.args, self.kwargs))
-        return [v for v in leaves if isinstance(v, Node) and is_number(v)]
-
-    def of(self, floats: Mapping[Node, torch.Tensor]) -> list[torch.Tensor]:
-        """What it would decide, if the floats were these."""
-
-        def other(value: Any) -> Any:
-            return floats[value] if value in floats else as_exact(value)
-
-        args, kwargs = tree_map(other, (self.args, self.kwargs))
-        made = tree_leaves(self.target(*args, **kwargs))
-        return [part for part in made if not is_float_tensor(part)] or made
-
-
 def interpret(
     program: Program, leaves: Sequence[Any], ran: Mapping[fx.Node, Any]
-) -> tuple[list[Any], list[Any], list[Decision]]:
-    """What the program returns, what it read (nodes, exact tensors), and decisions.
+) -> tuple[list[Any], list[Any]]:
+    """What the program returns, and what it read (nodes, exact tensors).
 
     Where it `ran` before, whole numbers and masks are chosen by the numbers it had.
 
@@ -378,7 +346,6 @@ def interpret(
         Untraceable: an operator has no place in the engine.
     """
     known: dict[Any, Any] = {}
-    decisions: list[Decision] = []
     record = recorded()
     given, untouched = iter(leaves), {}
     inputs = (node for node in program.graph.nodes if node.op == "placeholder")
@@ -395,14 +362,11 @@ def interpret(
         elif node.op == "output":
             read = [joined(known[reading.node]) for reading in program.readings]
             known |= untouched
-            return [joined(known[out]) for out in node.args[0]], read, decisions
+            return [joined(known[out]) for out in node.args[0]], read
         else:
             args = map_arg(node.args, known.__getitem__)
             kwargs = dict(map_arg(node.kwargs, known.__getitem__))
             known[node] = apply(node.target, args, kwargs, _meta(node))
-            if _is_used(node, known[node]):
-                decision = Decision(node.target, args, kwargs)
-                decisions += [decision] if decision.sources else []
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = _narrowed(rounded, known[node], _meta(node), widest)
             known[node] = as_it_ran(known[node], ran.get(node))
@@ -420,18 +384,6 @@ def _narrowed(how: Any, value: Any, meta: Sequence[Geometry], widest: float) -> 
     if not meta or not is_inexact(meta[0]):
         return value
     return narrow(how, value, torch.finfo(meta[0].dtype), widest)
-
-
-def _is_used(node: fx.Node, made: Any) -> bool:
-    """Whether whole numbers or masks are made that another operator reads."""
-    for user in node.users:
-        if user.target is operator.getitem and isinstance(made, (tuple, list)):
-            place: Any = user.args[1]
-            if _is_used(user, made[place]):
-                return True
-        elif user.op != "output" and isinstance(made, torch.Tensor):
-            return True
-    return False
 
 
 def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:

@@ -27,8 +27,6 @@ from gradwatch.impls.graph import Node, primitive
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
-#: Masks and whole numbers that depend on floats, and that were taken for exact.
-_TAKEN: ContextVar[list[Node]] = ContextVar("taken")
 #: What nodes were in the precision under test, where choices are made as there.
 _RAN: ContextVar[dict[Node, Any]] = ContextVar("ran")
 
@@ -39,14 +37,13 @@ def wide() -> np.dtype[Any]:
 
 
 @contextlib.contextmanager
-def in_type(dtype: np.dtype[Any]) -> Iterator[list[Node]]:
-    """Nodes made inside have this type; the list holds those that `as_exact` took."""
-    token, taken, ran = _WIDE.set(dtype), _TAKEN.set([]), _RAN.set({})
+def in_type(dtype: np.dtype[Any]) -> Iterator[None]:
+    """Nodes made inside have this type."""
+    token, ran = _WIDE.set(dtype), _RAN.set({})
     try:
-        yield _TAKEN.get()
+        yield
     finally:
         _WIDE.reset(token)
-        _TAKEN.reset(taken)
         _RAN.reset(ran)
 
 
@@ -98,8 +95,6 @@ def as_exact(value: Any) -> Any:
         return torch.view_as_complex(as_exact(value.joined()))
     if not isinstance(value, Node):
         return value
-    if not is_number(value):
-        _TAKEN.get([]).append(value)
     if (was := _RAN.get({}).get(value)) is not None:
         return was.double() if is_number(value) else was
     held = value.value

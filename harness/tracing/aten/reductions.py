@@ -265,7 +265,7 @@ def _middle(function: Callable[..., Any]) -> Rule:
 
 
 def _counted(count: Callable[..., Any]) -> Rule:
-    """How many fall in each bin: a constant that the numbers decide (`Decision`)."""
+    """How many fall in each bin: a constant that the numbers decide."""
     return lambda *given, **named: count(*tree_map(as_exact, given), **named)
 
 
