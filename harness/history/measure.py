@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,7 +160,17 @@ def measure(
         for one in trials
         for device in present
     ]
-    figures = dict(_judge_all(asked, target))
+    figures = dict[Point, Figures]()
+    with workers(lambda _: target.start()) as worker:
+        for question in asked:
+            answer = Question.of(question.trial.problem)
+            for backend in question.backends:
+                task = Task(question.trial, backend, question.device)
+                try:
+                    one = _figures(worker(""), task, answer, target.complete)
+                except Died as reason:  # it costs this question alone
+                    one = Figures(why=f"crash: {reason}")
+                figures[question.point(backend)] = one
     for turn in range(processes):
         right = list[_Question]()
         for question in asked:
@@ -216,22 +226,6 @@ def probe(content: bytes, link: Link) -> None:
 
 
 # Judging ------------------------------------------------------------------------
-
-
-def _judge_all(
-    asked: Iterable[_Question], target: MeasurementTarget
-) -> Iterator[tuple[Point, Figures]]:
-    """Measure all in one process; a crash costs one question and restarts it."""
-    with workers(lambda _: target.start()) as worker:
-        for question in asked:
-            right = Question.of(question.trial.problem)
-            for backend in question.backends:
-                task = Task(question.trial, backend, question.device)
-                try:
-                    figures = _figures(worker(""), task, right, target.complete)
-                except Died as reason:
-                    figures = Figures(why=f"crash: {reason}")
-                yield question.point(backend), figures
 
 
 def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Figures:

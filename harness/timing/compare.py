@@ -29,7 +29,7 @@ from gradwatch.harness.timing.samples import (
     resampled,
     verdict_on,
 )
-from gradwatch.harness.workers.interpreters import Interpreter, interpreter_of
+from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
@@ -59,11 +59,6 @@ class Side:
     def framework(self) -> str:
         """The framework whose interpreter runs it."""
         return framework_of(self.backend)
-
-    @property
-    def interpreter(self) -> Interpreter:
-        """What it runs in."""
-        return interpreter_of(self.framework)
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -255,7 +250,7 @@ def _one_pair(
         for _, side in sides:
             if side.place not in places:
                 worker = places[side.place] = Worker(
-                    side.interpreter,
+                    interpreter_of(side.framework),
                     threads=plan.threads,
                     measured=side.measured,
                     huge_pages=True,
