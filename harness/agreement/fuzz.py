@@ -12,7 +12,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,18 +76,19 @@ def draw(op: Op, source: str, seed: int) -> list[Trial]:
 class Hunt:
     """A run of the fuzzer; `seen` are the ids of what it has found already.
 
-    `at` guards the code of an op's page. `judged` counts verdicts; `missing` says why a
-    backend gave none.
+    `at` guards the code of an op's page at a case. `judged` counts verdicts; `missing`
+    says why a backend gave none; `broken` are ops whose formula has failed.
     """
 
     backends: Sequence[str]
     fleet: Fleet
     seed: int = 0
-    at: Callable[[str], AbstractContextManager[None]] = lambda op: nullcontext()
+    at: Callable[[str, str], AbstractContextManager[None]] = lambda *at: nullcontext()
     seen: set[str] = field(default_factory=set)
     tried: int = 0
     judged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
 
     def run(
         self,
@@ -110,23 +111,23 @@ class Hunt:
             for source, op in [*ops.items()]:
                 if time.monotonic() > end:
                     break
-                described = None
-                with self.at(source):
+                trials = list[Trial]()
+                with self.at(source, ""):
                     trials = draw(op, source, self.seed * 100_003 + turn)
-                    self.tried += len(trials)
-                    found = self._new(self._failures(trials, self.backends))
-                    described = [self._described(one) for one in found]
-                    waiting += found
-                if described is None:
+                self.tried += len(trials)
+                for suspect in self._new(self._failures(trials, self.backends)):
+                    with self.at(source, ""):
+                        yield self._described(suspect)
+                        waiting.append(suspect)
+                if not trials or source in self.broken:
                     del ops[source]
-                else:
-                    yield from described
                 progress()
             for trial, finding in waiting:
                 if time.monotonic() > end:
                     break
-                with self.at(trial.op):
-                    yield self._described(self._shrunk(trial, finding, end))
+                small = self._shrunk(trial, finding, end)
+                with self.at(trial.op, ""):
+                    yield self._described(small)
                 progress()
             if time.monotonic() > end or not ops:
                 return
@@ -145,10 +146,12 @@ class Hunt:
     ) -> Iterator[Suspect]:
         """The failures in trials on some backends."""
         tasks = [Task(trial, backend) for trial in trials for backend in backends]
-        found = verdicts(tasks, self.fleet, (), timeout=TIMEOUT)
+        found = verdicts(tasks, self.fleet, (), timeout=TIMEOUT, at=self.at)
         by_name = {one.trials[0][0]: one for one in found}
         for trial in trials:
-            agreement = by_name[trial.name]
+            if (agreement := by_name.get(trial.name)) is None:
+                self.broken.add(trial.op)
+                continue
             self.judged += len(agreement.records)
             self.missing |= agreement.missing
             for finding in findings_of(trial.problem.op, agreement.records):
@@ -158,9 +161,11 @@ class Hunt:
         """The smallest trial that shows a finding, as far as the time allows."""
 
         def shown(small: Trial) -> FindingRecord | None:
-            try:
+            taken = False  # the op's formula may take no such shape
+            with self.at(small.op, ""), suppress(*REFUSALS):
                 reference(small.problem)
-            except REFUSALS:  # the op's formula takes no such shape
+                taken = True
+            if not taken:
                 return None
             failures = self._failures([small], [finding.record.backend])
             return next((one for _, one in failures if one.id == finding.id), None)

@@ -166,7 +166,7 @@ def hunt(content: bytes, link: Link) -> None:
         search.tried = search.judged = 0
 
     jobs = len({framework_of(name) for name in asked.backends})
-    fleet = link.kept(Fleet, jobs=jobs, waiting=link.alive)
+    fleet = link.kept(Fleet, jobs=jobs)
     search = Hunt(asked.backends, fleet, asked.seed, link.at, {*asked.seen})
     for finding, text in search.run(ops, asked.budget, tell):
         tell(finding, text)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,11 +24,9 @@ from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
 
 #: Nodes of a formula, and bytes of what comes back. Ours have 400 at most.
 NODES, BYTES = 100_000, 1 << 30
-#: Graphs of a page that are kept: each shape and precision has one.
-KEPT = 64
 
-#: What shapes are refused with (judging/cases.py), and what a page declares.
-_RAISED = {kind.__name__: kind for kind in (ValueError, IndexError, ZeroDivisionError)}
+#: What a page declares, and what shapes are refused with (judging/cases.py).
+_RAISED = (Unsupported, ValueError, IndexError, ZeroDivisionError)
 _LISTS = "cases", "sizes", "odd"
 _WORDS = "inputs", "outputs", "state", "integers"
 
@@ -63,24 +60,16 @@ class Pages(Process):
         """
 
         def ask(what: str, *more: Any) -> Any:
-            self.connection.send_bytes(source.encode())
-            self.connection.send_bytes(encoded((what, *more)))
-            if how := self.connection.recv_bytes():
-                raise PageEnded(how.decode())
-            kind, answer, refused = decoded(self.connection.recv_bytes(BYTES))
+            self.connection.send_bytes(encoded((source, encoded((what, *more)))))
+            kind, answer = decoded(self.connection.recv_bytes(BYTES))
+            if kind == PageEnded.__name__:
+                raise PageEnded(answer)
             if kind:
-                raise _exception(kind, answer, refused)
+                known = {one.__name__: one for one in _RAISED}
+                raise known.get(kind, type(kind, (PageError,), {}))(answer)
             return answer
 
         return _op(ask("load", source), ask)
-
-
-def _exception(kind: str, message: str, refused: str) -> BaseException:
-    """An exception of the page's: of its name, and of the class that refuses shapes."""
-    if kind == Unsupported.__name__:
-        return Unsupported(message)
-    base = _RAISED.get(refused, PageError)
-    return base(message) if kind == base.__name__ else type(kind, (base,), {})(message)
 
 
 def _op(facts: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
@@ -119,13 +108,7 @@ class _Formula:
     """Builds the graph of a formula from what the page's process says of it."""
 
     def __init__(self, ask: Callable[..., Any]) -> None:
-        def listed(asked: bytes) -> tuple[list[Any], list[int]]:
-            nodes, outputs = ask("graph", *decoded(asked))
-            if len(nodes) > NODES:
-                raise ValueError(f"a formula of {len(nodes)} nodes: at most {NODES}")
-            return nodes, outputs
-
-        self._listed = lru_cache(KEPT)(listed)
+        self._ask = ask
 
     def __call__(self, xp: Any, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
         """The nodes of its outputs.
@@ -136,19 +119,16 @@ class _Formula:
         assert xp is graph, "the code of a formula is in another process"
         leaves = list(dict.fromkeys(inputs))
         place = {leaf: i for i, leaf in enumerate(leaves)}
-        asked = (
-            plain(attributes),
-            # As the formula may see them: of floating numbers, shape and dtype.
-            [
-                (leaf.dtype, leaf.shape)
-                if leaf.dtype.kind in graph.FLOATING
-                else np.asarray(leaf.value)
-                for leaf in leaves
-            ],
-            [place[one] for one in inputs],
-            graph.is_other_side(),
-        )
-        parts, outputs = self._listed(encoded(asked))
+        seen = [  # by the formula: of floating numbers, shape and dtype
+            (leaf.dtype, leaf.shape)
+            if leaf.dtype.kind in graph.FLOATING
+            else np.asarray(leaf.value)
+            for leaf in leaves
+        ]
+        arguments, other = [place[one] for one in inputs], graph.is_other_side()
+        parts, outputs = self._ask("graph", plain(attributes), seen, arguments, other)
+        if len(parts) > NODES:
+            raise ValueError(f"a formula of {len(parts)} nodes: at most {NODES}")
         nodes: list[graph.Node] = list(leaves)
         for name, sources, given, value in parts:
             if not all(0 <= i < len(nodes) for i in sources):
@@ -167,7 +147,7 @@ class _Formula:
 def serve(number: int) -> None:
     """Pass on what each page is asked to a fork for it, and the answer, or its end."""
     os.set_inheritable(number, False)
-    asking, forks = Connection(number), dict[bytes, Fork]()
+    asking, forks = Connection(number), dict[str, Fork]()
 
     def forget() -> None:
         asking.close()
@@ -176,16 +156,14 @@ def serve(number: int) -> None:
 
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
-            source, content = asking.recv_bytes(), asking.recv_bytes()
+            source, content = decoded(asking.recv_bytes())
             if source not in forks:
                 forks[source] = Fork(Page().answer, forget)
             try:
                 answer = forks[source].ask(content)
             except Ended as end:
-                asking.send_bytes(str(end).encode())
-            else:
-                asking.send_bytes(b"")
-                asking.send_bytes(answer)
+                answer = encoded((PageEnded.__name__, str(end)))
+            asking.send_bytes(answer)
     os._exit(0)
 
 
@@ -198,9 +176,13 @@ class Page:
         """What is asked of the page, or what it raised."""
         what, *more = decoded(content)
         try:
-            return encoded(("", getattr(self, what)(*more), ""))
+            return encoded(("", getattr(self, what)(*more)))
         except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
-            return encoded(_failure(error))
+            message = ""
+            with contextlib.suppress(Exception):  # it need not have a message
+                message = legible(str(error))
+            known = (one for one in _RAISED if isinstance(error, one))
+            return encoded((next(known, type(error)).__name__, message))
 
     def load(self, source: str) -> dict[str, Any]:
         """What there is to know of the op, but for its code."""
@@ -244,16 +226,6 @@ class Page:
             sources = [place[source] for source in node.inputs]
             listed.append((step, sources, plain(dict(node.attributes)), value))
         return listed, [place[node] for node in returned]
-
-
-def _failure(error: BaseException) -> tuple[str, str, str]:
-    """The name of an exception, its message, and the class by which shapes go."""
-    message = ""
-    with contextlib.suppress(Exception):  # it need not have a message
-        message = legible(str(error))
-    refused = [name for name, kind in _RAISED.items() if isinstance(error, kind)]
-    kind = Unsupported if isinstance(error, Unsupported) else type(error)
-    return kind.__name__, message, refused[0] if refused else ""
 
 
 def _facts(op: Op) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, Queue
 
@@ -38,19 +38,13 @@ class Fleet:
     """Workers that are kept from one run to the next; close it, or use it in `with`.
 
     One idle worker of each framework is kept: it needs only memory, and a new one would
-    take seconds to import. `waiting` is called every second or so of a run; each task
-    has a deadline.
+    take seconds to import. Each task has a deadline.
     """
 
-    def __init__(
-        self,
-        *,
-        jobs: int = 1,
-        waiting: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, *, jobs: int = 1) -> None:
         if jobs < 1:
             raise ValueError(f"at least one job, not {jobs}")
-        self.jobs, self.waiting = jobs, waiting
+        self.jobs = jobs
         # Linux ends a worker with the thread that started it: these live as long.
         self._threads = ThreadPoolExecutor(jobs, "gradwatch-job")
         self._lock = threading.Condition()
@@ -93,21 +87,12 @@ class Fleet:
         self._tasks, self._timeout = _by_framework(tasks), timeout
         for name in self._tasks.keys() - self._interpreters.keys():
             self._interpreters[name] = interpreters.interpreter_of(name)
-        self._began, self._stopped, called = {}, False, time.monotonic()
+        self._began, self._stopped = {}, False
         try:
             for _ in range(self.jobs):
                 self._jobs.append(self._threads.submit(self._work))
-            left = self.jobs
-            while left:
-                with contextlib.suppress(Empty):
-                    outcome = self._outcomes.get(timeout=LOOK)
-                    if outcome is None:
-                        left -= 1
-                    else:
-                        yield outcome
-                if time.monotonic() - called >= LOOK:
-                    called = time.monotonic()
-                    self.waiting()
+            for _ in range(self.jobs):  # each puts a None at its end
+                yield from iter(self._outcomes.get, None)
             for job in self._jobs:
                 job.result()
         finally:

@@ -13,7 +13,6 @@ import signal
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -116,7 +115,7 @@ class Worker(Process):
         self._answered = False
         self._waiting, self._called = waiting, time.monotonic()
         self._work = self._idle = self._at_rest = 0.0
-        self._asked = deque[str]()  # what each answer must say, in order
+        self._nonce = ""  # what the answer must say
         self._open = contextlib.ExitStack()
         variables = {
             **MALLOC_ENVIRONMENT,
@@ -224,13 +223,13 @@ class Worker(Process):
 
     def send(self, request: str, payload: Mapping[str, Any]) -> None:
         """Send a request; if the worker is dead, `answer` says so."""
-        self._asked.append(secrets.token_hex(8))
-        sent = {"request": request, "nonce": self._asked[-1], **payload}
+        self._nonce = secrets.token_hex(8)
+        sent = {"request": request, "nonce": self._nonce, **payload}
         with contextlib.suppress(OSError):
             self.connection.send_bytes(encoded(sent))
 
     def answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
-        """The answer to the oldest request that has none yet.
+        """The answer to the request that was sent.
 
         Raises:
             Late: There was none in so many seconds.
@@ -244,7 +243,7 @@ class Worker(Process):
             raise Late(f"no answer in {seconds:g} s {self.where()}".strip()) from None
         except Exception as error:  # a page, too, can write into the pipe
             raise Died(f"{self.end()}{when} {self.where()}".strip()) from error
-        if answer.pop("nonce", None) != self._asked.popleft():
+        if answer.pop("nonce", None) != self._nonce:
             self.end(0)
             raise Died("it wrote into the pipe of its process")
         self._answered = True
