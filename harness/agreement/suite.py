@@ -40,8 +40,6 @@ from gradwatch.impls.contract import Op
 
 #: The largest ratio of each two, by their names in alphabetical order.
 Pairs = dict[str, dict[str, Number]]
-#: Guards nothing.
-_FREE = nullcontext()
 
 
 class Asked(Struct, kw_only=True):
@@ -67,8 +65,8 @@ class Agreement(Struct):
     `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
     `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
     whose second run differed in some bit from the first (reported, not judged).
-    `trials` are the name and the device of each trial. Of a run alone: `gone` are known
-    outcomes that did not occur.
+    `trials` are the name and the device of each trial, of `total` in a run. Of a run
+    alone: `gone` are known outcomes that did not occur.
     """
 
     records: list[AgreeRecord] = []
@@ -76,6 +74,7 @@ class Agreement(Struct):
     missing: dict[str, str] = {}
     unrepeatable: list[str] = []
     trials: list[tuple[str, str]] = []
+    total: int = 0
     gone: tuple[known.Known, ...] = ()
 
     @property
@@ -145,14 +144,6 @@ def gone(
     return (*known.gone(records, entries), *known.unseen(records))
 
 
-class Step(Struct):
-    """The verdicts on a trial; done, total: trials judged, and that were to be."""
-
-    verdicts: Agreement
-    done: int
-    total: int
-
-
 def judged(
     asked: Asked,
     child: Child,
@@ -168,12 +159,12 @@ def judged(
     def request(left: Sequence[str]) -> Asked:
         return structs.replace(asked, ops=left, settled=agreement.trials)
 
-    for step in child.run(asked.ops, request, Step):
-        if isinstance(step, Failed):
-            failed.setdefault(step.op, step)
+    for found in child.run(asked.ops, request, Agreement):
+        if isinstance(found, Failed):
+            failed.setdefault(found.op, found)
         else:
-            agreement.add(step.verdicts)
-            progress(step.done, step.total)
+            agreement.add(found)
+            progress(len(agreement.trials), found.total)
     agreement.records += map(unjudged, failed.values())
     agreement.gone = gone(agreement.records, entries)
     return agreement
@@ -214,10 +205,11 @@ def judge(content: bytes, link: Link) -> None:
         if (trial.name, device) not in settled
         and (not asked.sampled or in_sample(trial, backend))
     ]
-    total = len({(t.trial.name, t.device) for t in tasks})
-    found = verdicts(tasks, fleet, known.load(), timeout=asked.timeout, at=link.at)
-    for done, of_trial in enumerate(found, 1):
-        link.tell(Step(of_trial, done, total))
+    total = len(settled | {(t.trial.name, t.device) for t in tasks})
+    how: dict[str, Any] = {"timeout": asked.timeout, "at": link.at}
+    for found in verdicts(tasks, fleet, known.load(), **how):
+        found.total = total
+        link.tell(found)
 
 
 def _chosen(source: str, asked: Asked, load: Callable[[str], Op]) -> Iterator[Trial]:
@@ -243,7 +235,7 @@ def verdicts(
     entries: Sequence[known.Known],
     *,
     timeout: float = 60.0,
-    at: Callable[[str, str], AbstractContextManager[None]] = lambda op, case: _FREE,
+    at: Callable[[str, str], AbstractContextManager[None]] = lambda *at: nullcontext(),
     pairs: bool = True,
 ) -> Iterator[Agreement]:
     """Run tasks, and yield the verdicts on each trial and device.
