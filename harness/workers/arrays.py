@@ -25,13 +25,22 @@ _KINDS = "biufc"  # booleans, integers, reals, complex: dtypes of every NumPy
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what is neither an array, a dtype nor of a builtin type."""
+    """Refuses what is neither of NumPy nor of a builtin type."""
 
     def persistent_id(self, value: Any) -> Any:
-        if isinstance(value, np.dtype):
-            return (value.str,)
+        """An array as dtype, shape and bytes; a scalar has no shape."""
         if isinstance(value, (np.ndarray, np.generic)):
-            return sendable(value).dtype.str, value.shape, value.tobytes()
+            if value.dtype.kind not in _KINDS:
+                raise TypeError(
+                    f"an array of {value.dtype} cannot be sent: not every NumPy has"
+                    " this dtype; use one that holds its values exactly, such as"
+                    " float32"
+                )
+            shape = value.shape if isinstance(value, np.ndarray) else None
+            return value.dtype.str, shape, value.tobytes()
+        if isinstance(value, (np.dtype, type)) and value is not complex:
+            dtype = np.dtype(value)
+            return (dtype.str,) if dtype.kind in _KINDS else None
         return None
 
     def reducer_override(self, value: Any) -> Any:
@@ -44,11 +53,13 @@ class _Unpickler(pickle.Unpickler):
     """Refuses whatever is not data."""
 
     def persistent_load(self, pid: Any) -> Any:
+        """The array, the builtin scalar, or the dtype."""
         dtype, *rest = pid
         if not rest:
             return np.dtype(dtype)
         shape, raw = rest
-        return np.frombuffer(raw, dtype).reshape(shape).copy()
+        array = np.frombuffer(raw, dtype)
+        return array[0].item() if shape is None else array.reshape(shape).copy()
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("builtins", "complex"):
@@ -57,10 +68,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def encoded(message: Any) -> bytes:
-    """A message of arrays and builtin types as bytes.
+    """A message of arrays and builtin types as bytes; types become dtypes.
 
     Raises:
-        TypeError: It holds a value of another type.
+        TypeError: It holds a value of another type, or an array whose dtype is not
+            NumPy's own. bfloat16 is sent as float32.
     """
     stream = io.BytesIO()
     _Pickler(stream, protocol=4).dump(message)  # 4: Python 3.8 and later
@@ -74,41 +86,6 @@ def decoded(content: bytes) -> Any:
         pickle.UnpicklingError: It holds more than data.
     """
     return _Unpickler(io.BytesIO(content)).load()
-
-
-def sendable(array: Any) -> Any:
-    """The array, or the scalar, as it is.
-
-    Raises:
-        TypeError: Its dtype is not NumPy's own. bfloat16 is sent as float32.
-    """
-    if array.dtype.kind not in _KINDS:
-        raise TypeError(
-            f"an array of {array.dtype} cannot be sent: not every NumPy has this dtype;"
-            " use one that holds its values exactly, such as float32"
-        )
-    return array
-
-
-def plain(value: Any) -> Any:
-    """What can be sent: NumPy scalars become builtin ones, and types dtypes.
-
-    Raises:
-        TypeError: A value is neither builtin nor of NumPy's own.
-    """
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(plain, value))
-    if isinstance(value, np.ndarray):
-        return sendable(value)
-    if isinstance(value, (np.dtype, type)) and np.dtype(value).kind in _KINDS:
-        return np.dtype(value)
-    if value is None or type(value) in (bool, int, float, complex, str, bytes):
-        return value
-    raise TypeError(f"an attribute cannot be sent: {value!r} is a {type(value)}")
 
 
 def legible(text: str) -> str:

@@ -112,16 +112,17 @@ def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
         else:
             result = getattr(step, order)()
         return step, {
-            "outputs": _copied(result.outputs),
-            "gradients": _copied(result.gradients),
-            "state": _copied(result.state),
+            "outputs": copied(result.outputs),
+            "gradients": copied(result.gradients),
+            "state": copied(result.state),
             "dtypes": dict(result.dtypes),
         }
     finally:
         step.wait()  # what is computed later must crash within its own task
 
 
-def _copied(arrays: Mapping[str, Array | None]) -> dict[str, Array | None]:
+def copied(arrays: Mapping[str, Array | None]) -> dict[str, Array | None]:
+    """Arrays by name that share no memory with these."""
     return {name: None if a is None else np.array(a) for name, a in arrays.items()}
 
 
@@ -129,7 +130,7 @@ def problem_of(request: Request) -> Problem:
     """The problem that a request describes; an older commit's has no order."""
     second, layouts = dict[str, Any](), request["layouts"]
     if "order" in request:
-        along = _copied(request["tangents"])
+        along = copied(request["tangents"])
         second = {"order": request["order"], "tangents": along}
     return Problem(
         op=load_op(request["op"]),
@@ -188,7 +189,7 @@ def _mutated(problem: Problem, request: Request) -> list[str]:
 
 def _swept(step: Step) -> Gradients:
     step.backward()
-    return _copied(step.read().gradients)
+    return copied(step.read().gradients)
 
 
 def _backward_again(
@@ -226,7 +227,7 @@ def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
         each.forward()
     ways = [("another graph alive", _swept(step))]
     _swept(other)
-    held = _copied(step.read().gradients)  # what was handed out has to be what it was
+    held = copied(step.read().gradients)  # what was handed out has to be what it was
     reused = [n for n, g in ways[0][1].items() if not _same(held[n], g)]
     # Where a backend works on the cotangents' own memory, they can be others.
     narrow = request["device"] != "cpu" or problem.dtype not in ("float32", "float64")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.workers.arrays import plain
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Array, Problem, Result
 
@@ -48,7 +47,6 @@ class Task:
         """The request in arrays and builtin types.
 
         Raises:
-            TypeError: An array or an attribute has a type that cannot be sent.
             ValueError: The arrays are too large to be sent.
         """
         problem, trial, second = self.problem, self.trial, dict[str, Any]()
@@ -60,7 +58,7 @@ class Task:
             second = {"order": problem.order, "tangents": dict(problem.tangents)}
         constant = {*getattr(problem.op, "constants", ())}
         constant |= {n for n, a in problem.inputs.items() if a.dtype.kind in "biu"}
-        message = {
+        return {
             "op": trial.op,
             "backend": self.backend,
             "inputs": dict(problem.inputs),
@@ -77,8 +75,6 @@ class Task:
             "options": {"stress": trial.stress, **self.options},
             **second,
         }
-        sent: dict[str, Any] = plain(message)
-        return sent
 
 
 @dataclass(frozen=True)

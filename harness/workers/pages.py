@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.workers.arrays import decoded, encoded, legible, plain
+from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.fork import Ended, Fork
 from gradwatch.harness.workers.process import Process
 from gradwatch.impls import catalogue, graph
@@ -99,7 +99,7 @@ class _Maker:
         state = rng.bit_generator.state
         drawn: Array
         drawn, rng.bit_generator.state = self._ask(
-            "draw", self._name, state, plain(tuple(shape)), plain(dict(shapes))
+            "draw", self._name, state, tuple(shape), dict(shapes)
         )
         return drawn
 
@@ -126,7 +126,7 @@ class _Formula:
             for leaf in leaves
         ]
         arguments, other = [place[one] for one in inputs], graph.is_other_side()
-        parts, outputs = self._ask("graph", plain(attributes), seen, arguments, other)
+        parts, outputs = self._ask("graph", attributes, seen, arguments, other)
         if len(parts) > NODES:
             raise ValueError(f"a formula of {len(parts)} nodes: at most {NODES}")
         nodes: list[graph.Node] = list(leaves)
@@ -224,14 +224,14 @@ class Page:
             step = node.primitive.name if node.primitive else ""
             value = None if step else np.asarray(node.value)
             sources = [place[source] for source in node.inputs]
-            listed.append((step, sources, plain(dict(node.attributes)), value))
+            listed.append((step, sources, dict(node.attributes), value))
         return listed, [place[node] for node in returned]
 
 
 def _facts(op: Op) -> dict[str, Any]:
     """What there is to know of an op, but for its code."""
     lists = {
-        kind: [(c.name, plain(c.fields)) for c in getattr(op, kind).values()]
+        kind: [(c.name, dict(c.fields)) for c in getattr(op, kind).values()]
         for kind in _LISTS
     }
     try:
@@ -241,7 +241,7 @@ def _facts(op: Op) -> dict[str, Any]:
     return {
         "name": op.name,
         "group": op.group,
-        "domain": plain(op.domain),
+        "domain": op.domain,
         "constants": op.constants,
         "makers": bool(op._makers),
         "formula": formula,

@@ -197,14 +197,13 @@ class Fleet:
         name, answers = worker.framework, 0
         version = str(worker.facts.get("version", ""))
         while task := self._next(name):
+            now = time.monotonic()
+            self._began[name] = min(self._began.get(name, now), now)
             try:
-                payload = task.payload()
+                worker.send(task.request, task.payload())
             except (TypeError, ValueError, LookupError) as error:
                 self._outcomes.put(Outcome(task, "error", message=str(error)))
                 continue
-            now = time.monotonic()
-            self._began[name] = min(self._began.get(name, now), now)
-            worker.send(task.request, payload)
             try:
                 reply = dict(worker.answer(self._timeout))
             except Died as reason:

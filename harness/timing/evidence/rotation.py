@@ -26,6 +26,7 @@ import numpy as np
 from gradwatch.harness.timing.steps import aligned
 from gradwatch.harness.timing.timers import Reading, Run, Timer
 from gradwatch.harness.workers.arrays import encoded
+from gradwatch.harness.workers.evaluate import copied
 from gradwatch.harness.workers.integrity import Watch, new_children
 from gradwatch.impls.contract import Array, Backend, Problem, Result, Step
 
@@ -298,7 +299,7 @@ class Rotation:
         return {
             "inputs": self.inputs[place],
             "cotangents": self.cotangents[place],
-            "tensors": encoded(dict(tensors)),
+            "tensors": encoded(copied(tensors)),
             "dtypes": dict(result.dtypes),
         }
 
