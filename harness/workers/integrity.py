@@ -14,18 +14,12 @@ import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import POINTER, c_size_t, c_void_p, sizeof
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from types import (
-    BuiltinFunctionType,
-    FrameType,
-    FunctionType,
-    MethodDescriptorType,
-    ModuleType,
-)
 from typing import Any
 
 import numpy as np
@@ -124,7 +118,7 @@ def _is_ours(module: str) -> bool:
 _PLAIN = (int, float, str, bytes)
 
 
-def _noted(module: ModuleType | None) -> Iterator[tuple[str, Any]]:
+def _noted(module: types.ModuleType | None) -> Iterator[tuple[str, Any]]:
     """Functions and classes of a module, and of ours the constants and methods.
 
     Of classes through which a framework keeps time and is read, what they inherit, too.
@@ -150,12 +144,15 @@ def _of_class(owner: type, name: str) -> Any:
 
 #: Where a function of C has its definition, whose second word is the address of its
 #: code (CPython's methodobject.h and descrobject.h).
-_DEFINED = {BuiltinFunctionType: 0, MethodDescriptorType: 3 * sizeof(c_void_p)}
+_DEFINED = {
+    types.BuiltinFunctionType: 0,
+    types.MethodDescriptorType: 3 * sizeof(c_void_p),
+}
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
     """A function and what can be replaced within it: its code and its defaults."""
-    if isinstance(value, FunctionType):
+    if isinstance(value, types.FunctionType):
         return value, value.__code__, value.__defaults__, value.__kwdefaults__
     if type(value) not in _DEFINED:
         return (value,)
@@ -226,7 +223,9 @@ class Watch:
         if self.on and event in WATCHED:
             self.seen.add(WATCHED[event])
 
-    def _begin_thread(self, frame: FrameType, event: str, argument: object) -> None:
+    def _begin_thread(
+        self, frame: types.FrameType, event: str, argument: object
+    ) -> None:
         sys.setprofile(None)
         if self.on:
             self.seen.add("starts a thread")

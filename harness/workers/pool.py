@@ -242,9 +242,8 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
     for task in tasks:
         known("backend", task.backend, backends)
         waiting.setdefault(task.framework, deque()).append(task)
-
-    def turn(framework: str) -> tuple[bool, bool]:
-        first = traits_of(waiting[framework][0].backend)
-        return first.crashes, not first.compiles
-
-    return {name: waiting[name] for name in sorted(waiting, key=turn)}
+    first = {name: traits_of(tasks[0].backend) for name, tasks in waiting.items()}
+    turns = sorted(
+        first, key=lambda name: (first[name].crashes, not first[name].compiles)
+    )
+    return {name: waiting[name] for name in turns}
