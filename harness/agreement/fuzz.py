@@ -91,19 +91,17 @@ class Hunt:
     broken: set[str] = field(default_factory=set)
 
     def run(
-        self,
-        ops: dict[str, Op],
-        budget: float,
-        progress: Callable[[], object] = int,
-    ) -> Iterator[tuple[FindingRecord, str]]:
+        self, ops: dict[str, Op], budget: float
+    ) -> Iterator[tuple[FindingRecord, str] | None]:
         """Yield each finding and its script twice: at once, and again after shrinking.
+
+        None comes after each op, and each attempt to shrink.
 
         Args:
             ops: Ops by the name or page from which workers load them; one whose page
                 fails is taken out.
             budget: Seconds; one trial or one shrinking step may end later. What is not
                 shrunk by then stays as it was found.
-            progress: Called after each op, and each finding that was shrunk.
         """
         end = time.monotonic() + budget
         for turn in itertools.count():
@@ -121,14 +119,14 @@ class Hunt:
                         waiting.append(suspect)
                 if not trials or source in self.broken:
                     del ops[source]
-                progress()
+                yield None
             for trial, finding in waiting:
                 if time.monotonic() > end:
                     break
                 small = self._shrunk(trial, finding, end)
                 with self.at(trial.op, ""):
                     yield self._described(small)
-                progress()
+                yield None
             if time.monotonic() > end or not ops:
                 return
 

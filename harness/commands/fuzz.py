@@ -159,17 +159,14 @@ def hunt(content: bytes, link: Link) -> None:
     for source in asked.ops:
         with link.at(source):
             ops[source] = load_op(source)
-
-    def tell(finding: FindingRecord | None = None, text: str = "") -> None:
-        counts = (search.tried, search.judged, search.missing)
-        link.tell(SearchState(*counts, finding=finding, text=text))
-        search.tried = search.judged = 0
-
     jobs = len({framework_of(name) for name in asked.backends})
     fleet = link.kept(Fleet, jobs=jobs)
     search = Hunt(asked.backends, fleet, asked.seed, link.at, {*asked.seen})
-    for finding, text in search.run(ops, asked.budget, tell):
-        tell(finding, text)
+    for found in search.run(ops, asked.budget):
+        finding, text = found or (None, "")
+        counts = (search.tried, search.judged, search.missing)
+        link.tell(SearchState(*counts, finding=finding, text=text))
+        search.tried = search.judged = 0
 
 
 def _show(findings: dict[str, FindingRecord], tried: int, folder: Path) -> None:
