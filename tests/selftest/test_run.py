@@ -291,9 +291,9 @@ def test_a_backend_that_raises_in_its_backward_is_left_to_agree():
 
 def test_all_trials_that_a_backend_lost_are_counted(monkeypatch):
     monkeypatch.setattr(
-        run,
-        "sweep",
-        lambda tasks, **_: (
+        run.Fleet,
+        "run",
+        lambda self, tasks, **_: (
             Outcome(task, "crash", message="signal 9") for task in tasks
         ),
     )
