@@ -157,17 +157,20 @@ def write(content: Any, target: str | Path) -> None:
 
 
 def replace_file(target: Path, content: str | bytes) -> None:
-    """Write a file completely or not at all.
+    """Write a file completely or not at all; what is no file, as /dev/null, is kept.
 
     Raises:
         OSError: The disk is full or the folder cannot be written; the old file is kept.
     """
+    if isinstance(content, str):
+        content = content.encode(errors="replace")
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        target.write_bytes(content)  # a pipe or a device
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        if isinstance(content, str):
-            content = content.encode(errors="replace")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

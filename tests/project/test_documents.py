@@ -102,6 +102,16 @@ def test_a_full_disk_leaves_the_old_file_and_no_half_of_the_new(tmp_path, monkey
     assert os.listdir(tmp_path) == ["run.json"]
 
 
+def test_a_pipe_or_a_device_is_written_to_and_stays_one(tmp_path):
+    target = tmp_path / "pipe"
+    os.mkfifo(target)
+    reader = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+    documents.write({"a": 1}, target)
+    assert target.is_fifo()
+    assert json.loads(os.read(reader, 100)) == {"a": 1}
+    os.close(reader)
+
+
 def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     target = tmp_path / "run.json"
     target.write_text("old")

@@ -27,6 +27,7 @@ def outcomes(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("skipped")
     (folder / "test_planted.py").write_text(PLANTED)
+    (settings := folder / "pytest.ini").write_text("[pytest]\n")
 
     def run(ci):
         outside = {
@@ -35,7 +36,7 @@ def outcomes(tmp_path_factory):
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-p", "tests.conftest", "-v"),
-                *("-p", "no:cacheprovider", "-c", os.devnull, folder),
+                *("-p", "no:cacheprovider", "-c", settings, folder),
             ],
             cwd=ROOT,
             env={**outside, **({"CI": "true"} if ci else {})},
