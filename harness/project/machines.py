@@ -93,11 +93,8 @@ def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
         there = documents.load(file, dict[str, Any])
     except documents.Unreadable:
         return [f"{file.name} cannot be read"]
-    found = {trait: str(there.get(trait)) for trait in _IDENTITY}
-    own = {trait: str(about.get(trait)) for trait in _IDENTITY}
-    differing = [
-        f"{t} {found[t]!r}, here {own[t]!r}" for t in own if found[t] != own[t]
-    ]
+    pairs = ((t, str(there.get(t)), str(about.get(t))) for t in _IDENTITY)
+    differing = [f"{t} {a!r}, here {b!r}" for t, a, b in pairs if a != b]
     # Of another form than "24 GiB" it is compared with nothing.
     stated = (str(one.get("ram")) for one in (there, about))
     read = (re.fullmatch(r"([1-9]\d*) GiB", text) for text in stated)
