@@ -149,7 +149,10 @@ def _choose_by_default() -> None:
     def chosen(
         cls: Any, conf: Any, *place: Any, regex: Any = None, check: bool = False
     ) -> Any:
-        _leave_out(unrunnable(op_names()))
+        failed = unrunnable(op_names())
+        for op, why in failed.items():
+            asv.console.log.warning(f"{op} is left out: {why}")
+        os.environ["ASV_LEFT_OUT"] = " ".join(failed)
         os.environ["ASV_OFFERED"] = " ".join(offered(conf))
         if isinstance(regex, str):
             regex = [regex]
@@ -169,13 +172,6 @@ def offered(conf: Any) -> set[str]:
     """The packages that some environment of a configuration has; NumPy is in each."""
     entries = (conf.matrix, *conf.include)
     return {"numpy"}.union(*(one.get("req", {}) for one in entries))
-
-
-def _leave_out(failed: Mapping[str, str]) -> None:
-    """Name the ops that cannot be measured, and tell the processes that asv starts."""
-    for op, why in failed.items():
-        asv.console.log.warning(f"{op} is left out: {why}")
-    os.environ["ASV_LEFT_OUT"] = " ".join(failed)
 
 
 @functools.cache
