@@ -12,7 +12,7 @@ import click
 import msgspec
 from msgspec import Struct, structs
 
-from gradwatch.harness.agreement.suite import Agreement, verdicts
+from gradwatch.harness.agreement.suite import Agreement, Asked, verdicts
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, progress, say, show_grouped
 from gradwatch.harness.judging.cases import Trial
@@ -67,7 +67,7 @@ def command(json_file: str | None, **given: Any) -> int:
     for why in filter(None, map(why_not_timed, devices)):
         raise click.UsageError(why)
     options.on_this_machine(devices)
-    asked = Asked(
+    asked = TimeRequest(
         ops=options.sources(ops, pages),
         backends=options.framework_backends(backends),
         **given,
@@ -98,21 +98,12 @@ def _combined(
     )
 
 
-class Asked(Struct, kw_only=True):
-    """What is to be timed; `timed` are cases, with the device, that are already.
+class TimeRequest(Asked, kw_only=True):
+    """What is to be timed; a page may be silent for `patience` seconds."""
 
-    A page and its formula may be silent for `patience` seconds.
-    """
-
-    ops: Sequence[str]
-    backends: Sequence[str]
-    devices: Sequence[str]
-    dtypes: Sequence[str]
     sizes: Sequence[str]
     budget: float
     threads: int
-    seed: int
-    timed: Sequence[tuple[str, str]] = ()
     patience: float = PATIENCE
 
 
@@ -135,12 +126,12 @@ class Timed(Struct, kw_only=True):
     total: int = 0
 
 
-def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
+def _timed(asked: TimeRequest, progress: Callable[[int, int], None]) -> Timed:
     """All that a process with the job `measure` finds."""
     measured, timed = Timed(), list[tuple[str, str]]()
 
-    def request(left: Sequence[str]) -> Asked:
-        return structs.replace(asked, ops=left, timed=timed)
+    def request(left: Sequence[str]) -> TimeRequest:
+        return structs.replace(asked, ops=left, settled=timed)
 
     with Child(measure) as child:
         for one in child.run(asked.ops, request, Timed):
@@ -162,7 +153,7 @@ def _timed(asked: Asked, progress: Callable[[int, int], None]) -> Timed:
 def measure(content: bytes, link: Link) -> None:
     """The job: judge and time what is asked, and hand over each case."""
     integrity.remember()  # before any page is read
-    asked = msgspec.msgpack.decode(content, type=Asked)
+    asked = msgspec.msgpack.decode(content, type=TimeRequest)
     link.patience = asked.patience
     of_ops = {"sizes": asked.sizes, "dtypes": asked.dtypes}
     try:
@@ -171,11 +162,11 @@ def measure(content: bytes, link: Link) -> None:
         link.tell(Timed(refused=str(error)))
         return
     for device in asked.devices:
-        left = [one for one in chosen if (device, one.name) not in asked.timed]
+        left = [one for one in chosen if (device, one.name) not in asked.settled]
         _on(device, left, asked, link)
 
 
-def _on(device: str, trials: Sequence[Trial], asked: Asked, link: Link) -> None:
+def _on(device: str, trials: Sequence[Trial], asked: TimeRequest, link: Link) -> None:
     """Judge all trials on a device, then time each: judging would disturb the clock."""
     usable = [
         name

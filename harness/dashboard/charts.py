@@ -61,9 +61,8 @@ class Frame:
             **{"x_range": models.DataRange1d(), "y_axis_type": "log", **options},
         )
         self.plot.toolbar.logo = None
-        self.plot.yaxis.ticker = models.LogTicker(
-            desired_num_ticks=5
-        )  # more would overlap
+        # More ticks would overlap.
+        self.plot.yaxis.ticker = models.LogTicker(desired_num_ticks=5)
         self.plot.yaxis.formatter = models.BasicTickFormatter(power_limit_high=6)
         self._sources: dict[str, models.ColumnDataSource] = {}
         self._draw("lines", "multi_line", xs="xs", ys="ys", line_dash="dash")

@@ -172,6 +172,9 @@ def op_page(
     views: dict[str, list[Series]] = {}  # those of the backward pass first
     for one in sorted(series, key=lambda s: (s.view[:8] != "backward", s.view)):
         views.setdefault(one.view, []).append(one)
+    lines = [one.line for one in series]
+    torch = [line for line in lines if family_of(line).startswith("torch")]
+    own = [one for one in torch if dialect_of(one).startswith(("autograd", "custom"))]
     return {
         "op": op,
         "row": row,
@@ -188,18 +191,12 @@ def op_page(
         "hidden": [cell for cell in cells.values() if cell.wrong],
         "series": series,
         "views": views,
-        "default": _default([one.line for one in series]),
+        # At first PyTorch's own gradient and the project's are shown.
+        "default": own if len(own) > 1 else torch or lines,
         "steps": [m for m in moves(history) if m.series.op == op],
         "findings": [found for found in here.findings if found.about.record.op == op],
         "source": op_source(op),
     }
-
-
-def _default(lines: Sequence[str]) -> list[str]:
-    """What a history shows at first: PyTorch's own gradient, and the project's."""
-    torch = [line for line in lines if family_of(line).startswith("torch")]
-    own = [one for one in torch if dialect_of(one).startswith(("autograd", "custom"))]
-    return own if len(own) > 1 else torch or list(lines)
 
 
 def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:

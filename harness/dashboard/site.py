@@ -20,7 +20,6 @@ from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.families import dialect_of, families, styles
 from gradwatch.harness.dashboard.machine import (
     MachineResults,
-    Results,
     machine_results,
     read_results,
 )
@@ -94,41 +93,30 @@ def _write_all(folder: Path, site: Path) -> list[Unreadable]:
     shutil.copytree(_STATIC, site / "static")
     shutil.copy(_BOKEH, site / "static")
     (site / MARK).touch()
-    machines = list(
-        dict.fromkeys((*(s.machine for s in results.sources), *histories))
-    ) or [machine_name()]
+    found = dict.fromkeys((*(s.machine for s in results.sources), *histories))
+    machines = [*found] or [machine_name()]
     places = {m: f"machine/{anchor(m)}/" if i else "" for i, m in enumerate(machines)}
-    shared = {"machines": places, "troubles": results.troubles}
+    shared: dict[str, Any] = {"machines": places, "troubles": results.troubles}
     shared["code_host"] = git.commit_pages(ROOT)
-    for machine in machines:
+    for machine, place in places.items():
         history = histories.get(machine, History())
-        _write_machine(site, results, machine, history, shared)
+        here = machine_results(results, machine)
+        looks = styles(here.runners)
+        own: dict[str, Any] = {"machine": machine, "results": here, "history": history}
+        # The date and commit of the data: the newest document of each kind.
+        banner = {"Verdicts": here.newest("agree"), "Times": here.newest("time")}
+        own |= {"banner": banner, "styles": looks}
+        writer = Writer(site, place, {**shared, **own})
+        cells = matrix(here)
+        if place:  # the first machine's pages have those without any result
+            seen = {series.op for series in history.series}
+            seen |= {op for op, _ in (*here.judged, *here.timed)}
+            cells = {op: row for op, row in cells.items() if op in seen}
+        writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
+        for op, row in cells.items():
+            _write_op(writer, op_page(op, row, here, history), looks)
+        _write_lists(writer, here, cells, history)
     return results.troubles
-
-
-def _write_machine(
-    site: Path,
-    results: Results,
-    machine: str,
-    history: History,
-    shared: Mapping[str, Any],
-) -> None:
-    """Write the pages of a machine; `shared` are variables of all machines."""
-    here = machine_results(results, machine)
-    looks = styles(here.runners)
-    own = {"machine": machine, "results": here, "history": history, "styles": looks}
-    # The date and commit of the data: the newest document of each kind.
-    own["banner"] = {"Verdicts": here.newest("agree"), "Times": here.newest("time")}
-    writer = Writer(site, shared["machines"][machine], {**shared, **own})
-    cells = matrix(here)
-    if writer.folder:  # the first machine's pages have those without any result
-        seen = {series.op for series in history.series}
-        seen |= {op for op, _ in (*here.judged, *here.timed)}
-        cells = {op: row for op, row in cells.items() if op in seen}
-    writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
-    for op, row in cells.items():
-        _write_op(writer, op_page(op, row, here, history), looks)
-    _write_lists(writer, here, cells, history)
 
 
 def _write_lists(

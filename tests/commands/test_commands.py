@@ -579,7 +579,7 @@ def test_a_formula_that_hangs_is_ended_by_time(tmp_path, when):
     page.write_text(
         text.replace("import numpy as np", "import os\nimport numpy as np\n_COUNT = []")
     )
-    asked = time_command.Asked(
+    asked = time_command.TimeRequest(
         ops=[str(page)],
         backends=NUMPY[1:2],
         devices=["cpu"],
