@@ -1,5 +1,6 @@
 """Options that name several things: repeated, or with commas."""
 
+import click
 import pytest
 
 from gradwatch.harness.console import options
@@ -19,3 +20,27 @@ def test_names_that_are_repeated_or_have_commas_each_count_once(values):
 def test_what_is_not_a_name_is_refused(values):
     with pytest.raises(UnknownName, match="no order is called"):
         options.checked("order", lambda: ORDERS)(None, None, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10m", 600), ("1h", 3600), ("7", 7), ("1.5m", 90), ("1e-3", 0.001)],
+)
+def test_a_time_has_a_unit_or_is_in_seconds(text, seconds):
+    assert _budget_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["soon", "0m", "-1", "nan", "m", "10 d", ""])
+def test_what_is_no_time_above_zero_is_refused(text):
+    with pytest.raises(click.BadParameter, match="is not a time such as"):
+        _budget_of(text)
+
+
+def _budget_of(text):
+    @click.command()
+    @options.seconds("--budget", 2.0, "A time.")
+    def command(budget):
+        return budget
+
+    called = command.make_context("command", ["--budget", text])
+    return command.invoke(called)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradwatch.harness.commands import nightly
 from gradwatch.harness.project.git import changed_files
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.requested import affected, by_default
@@ -302,14 +301,6 @@ def test_a_file_concerns_what_runs_it(tmp_path, file, ops, backends):
     git(tmp_path / "r", "commit", "-q", "-m", "change")
     found = affected(commits[0], "HEAD", tmp_path / "r")
     assert found == sorted((op, backend) for op in ops for backend in backends)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("10m", 600), ("1h", 3600), ("7", 7), ("1.5m", 90)],
-)
-def test_a_budget_is_a_time(text, seconds):
-    assert nightly._seconds(None, None, text) == seconds
 
 
 # What a pull request's run hands over ----------------------------------------------
