@@ -22,7 +22,7 @@ from msgspec import structs
 from gradwatch.harness.agreement.repro import repro
 from gradwatch.harness.agreement.store import details, headline
 from gradwatch.harness.agreement.suite import verdicts
-from gradwatch.harness.judging import layouts
+from gradwatch.harness.judging import cases
 from gradwatch.harness.judging.cases import REFUSALS, REGIMES, Regime, Trial, admits
 from gradwatch.harness.judging.cases import trial as make_trial
 from gradwatch.harness.judging.reference import reference
@@ -253,11 +253,11 @@ def _draw_case(rng: Rng, op: Op, risky: bool) -> Case | None:
     usual, odd = (*op.cases.values(),), (*op.odd.values(),)
     empty = risky and not (odd and rng.random() < 0.5)
     case = _one(rng, (*usual, *odd) if empty else odd if risky else usual)
-    names = layouts.lengths(op, case)
+    names = cases.lengths(op, case)
     change = {n: int(rng.integers(0 if empty else 1, LONGEST + 1)) for n in names}
     if rng.random() < 0.5:  # square shapes hide some transpositions and reveal others
         change = dict.fromkeys(change, next(iter(change.values()), 1))
-    case = layouts.resized(op, case, change)
+    case = cases.resized(op, case, change)
     sizes = [int(np.prod(shape)) for shape in op.shapes(case).values()]
     if max(sizes) > MOST or (0 in sizes) != empty:
         return None

@@ -19,9 +19,8 @@ from gradwatch.harness.check import shapes
 from gradwatch.harness.check.hidden import hidden
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.shapes import Spec, Specs
-from gradwatch.harness.judging.cases import REGIMES, Regime, cotangent
+from gradwatch.harness.judging.cases import REGIMES, TAILS, Regime, cotangent
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.layouts import TAILS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import MOST, Cost
 from gradwatch.harness.judging.reference import Reference

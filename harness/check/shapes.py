@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradwatch.harness.judging.layouts import TAILS
+from gradwatch.harness.judging.cases import TAILS
 
 #: Precision of the parts of complex numbers.
 COMPLEX = {"complex64": "float32", "complex128": "float64"}

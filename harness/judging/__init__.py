@@ -1,7 +1,6 @@
 """Judging: decides whether a gradient is right, with a tolerance that it derives.
 
 - cases: the inputs: every case of an op in several regimes of values
-- layouts: other shapes that an op accepts, derived from its cases
 - precisions: floating-point formats, and in which of them an implementation computes
 - reference: the right answer in a wider type
 - rounding: how far rounding may move each value, by one rule for each primitive; and

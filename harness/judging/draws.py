@@ -4,8 +4,18 @@ They come in pairs, with all perturbations and with all of them negated. A pertu
 is as large as the judge allows: `limit` times one rounding, times a random number of up
 to one unit in the last place, which is two roundoffs: that is what libraries promise of
 exp or log (SLEEF's u10, the tables of the CUDA programming guide). Or it is of honest
-size: one rounding. Choices stay those of the reference, but where they are contested
-(harness/judging/excuses/contested.py).
+size: one rounding.
+
+The gradient of a maximum, a ReLU, a pool or abs is a cotangent times a weight (0, 1 or
+-1) that says which value is the largest. Where another value is as near to it as
+rounding moves them, the choice is *contested*: an honest implementation may have made
+it the other way, and its weight is another one. In 16 bits that is so for some elements
+of any ReLU, and a draw that happens to turn one around says little of the next. So the
+draws keep all choices as the reference makes them, and move each contested weight by
+what turning it around changes, to either side. The gradient is linear in the weights,
+so that this is first-order like the rest of the spread. In a quarter of the draws all
+weights of a tensor move to the same side: a mean that is off turns all of its contested
+elements in one direction.
 """
 
 from __future__ import annotations
@@ -17,9 +27,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradwatch.harness.judging.excuses import contested
-from gradwatch.harness.judging.excuses.contested import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
 from gradwatch.harness.judging.rounding.errors import (
     Error,
@@ -29,9 +38,11 @@ from gradwatch.harness.judging.rounding.errors import (
     largest,
     operation,
 )
-from gradwatch.harness.judging.rounding.thresholds import SMALL, UNIT
-from gradwatch.impls.graph import Node
+from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL, UNIT
+from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
 
@@ -42,11 +53,20 @@ _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
 #: A range so near to its end that overflow must be looked at element by element. What
 #: is below must grow to 16 times itself, and no first-order picture holds so far.
 NEAR = SMALL**2
-
-
 #: Of what is known to be lost, which accuses nobody, the share that is drawn: twice the
 #: loss of a sum may be the sum itself, and what is divided by it has no picture there.
 DRAWN = SMALL
+#: Pairs of draws that measure how far rounding moves the values to be chosen among. Of
+#: three, less than a quarter of the true rms is found in 1 of 50 cases (chi-squared).
+PILOTS = 3
+#: Of what the judge allows a gap to move, the share within which a choice is contested.
+#: Right bfloat16 networks move it by 1.2 radii at most, of 19 to 24 that are allowed.
+REACH = SMALL
+#: How many times a weight is moved by what turning it changes. One turned choice is
+#: right by that margin; of several that cancel in a draw, enough is left for each.
+TURNS = FEW_DRAWS
+#: Of this many pairs of draws, one moves all weights of a tensor to the same side.
+ALIKE = 4
 
 
 def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
@@ -101,8 +121,10 @@ class Draws:
             if own is not None and node.value.dtype.kind == "f"
             if less is None or (own != less).any()
         }
-        self._choices = frozenset(filter(contested.is_choice, order))
-        self.hot = any(map(self._near_the_end, order))
+        self._choices = frozenset(filter(is_choice, order))
+        top = NEAR * errors.arithmetic.step.largest
+        sizes = (a for n in order for a in (errors.sizes[n], self.own[n]))
+        self.hot = any(a.size and not largest(a) < top for a in sizes if a is not None)
         last_use = {s: node for node in order for s in node.inputs}
         self._again = self._products_used_again() if again else frozenset()
         self._nothing = self._left_out() if again else {}
@@ -138,7 +160,7 @@ class Draws:
         """
         found = {}
         for node in self.order:
-            if operation(node) == "multiply" and contested.is_choice(node.inputs[1]):
+            if operation(node) == "multiply" and is_choice(node.inputs[1]):
                 wide = self.errors.errors[node] * np.finfo(node.dtype).eps
                 nothing = (node.value != 0) & (np.abs(node.value) <= wide)
                 if nothing.any():
@@ -158,13 +180,6 @@ class Draws:
                 uses[source] += seen
         return uses
 
-    def _near_the_end(self, node: Node) -> bool:
-        size, own = self.errors.sizes[node], self.own[node]
-        top = NEAR * self.errors.arithmetic.step.largest
-        if not size.size:
-            return False
-        return not largest(size) < top or (own is not None and not largest(own) < top)
-
     def _contest(self, least: float) -> None:
         """Find which choices rounding may turn: from here on their weights move.
 
@@ -175,23 +190,22 @@ class Draws:
         choices = [node for node in self.order if node in self._choices]
         if not choices:
             return
-        draws = Draws(self.errors, contested.behind(choices), once=self.once)
-        sources = {source for node in choices for source in node.inputs}
-        count = 2 * contested.PILOTS
+        sources = dict.fromkeys(s for node in choices for s in node.inputs)
+        draws = Draws(self.errors, topological_order(sources), once=self.once)
+        count = 2 * PILOTS
         moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
-        for i in range(contested.PILOTS):
+        for i in range(PILOTS):
             values = draws.pair(np.random.default_rng(i), sources)
             for node in choices:
-                own = contested.gap(node, *(s.value for s in node.inputs))
+                own = _gap(node, *(s.value for s in node.inputs))
                 for side in zip(*(values[s] for s in node.inputs), strict=True):
-                    change = (contested.gap(node, *side) - own).astype(np.float64)
+                    change = (_gap(node, *side) - own).astype(np.float64)
                     moved[node] = np.hypot(moved[node], change / count**0.5)
-        self.open = {
-            n: contested.contested(n, m / draws.scale) for n, m in moved.items()
-        }
+        self.open = {n: contested(n, m / draws.scale) for n, m in moved.items()}
         if self.once:
-            chances = ((n, contested.chances(n, m)) for n, m in moved.items())
-            self.shares = {n: np.maximum(share, least) for n, share in chances}
+            self.shares = {
+                n: np.maximum(chances(n, m), least) for n, m in moved.items()
+            }
 
     def pairs(
         self, count: int, keep: Collection[Node], least: float = 0.0
@@ -203,7 +217,7 @@ class Draws:
         """
         self._contest(least)
         for i in range(count):
-            together, alike = i % contested.ALIKE == 0, self.once and i % 2 == 1
+            together, alike = i % ALIKE == 0, self.once and i % 2 == 1
             rng = np.random.default_rng(i)
             yield self.pair(rng, keep, together=together, alike=alike)
 
@@ -324,8 +338,8 @@ class Draws:
             return node.value, node.value
         change = turned.get(node.inputs[::-1])
         if change is None:
-            moved = contested.turned(node, mask, rng, together=together)
-            turns = 1 / contested.TURNS if self.once else self.scale
+            moved = _turned(node, mask, rng, together=together)
+            turns = 1 / TURNS if self.once else self.scale
             change = share * turns * moved * self.shares.get(node, 1.0)
             turned[node.inputs] = -change
         return node.value + change, node.value - change
@@ -369,3 +383,80 @@ def _scaled(node: Node, source: Node, width: Error) -> Error:
         for other in node.inputs
     ]
     return np.abs(computed(node, *given))
+
+
+def is_choice(node: Node) -> bool:
+    """Whether a node is the weight of a choice."""
+    return operation(node) in SELECTIONS
+
+
+def _gap(node: Node, *inputs: Array) -> Array:
+    """What a choice depends on the sign of, for other values of its inputs.
+
+    Of a maximum along an axis, how far each element is from the one that is chosen.
+    """
+    if operation(node) != "pick":
+        return inputs[0] - inputs[1] if len(inputs) == 2 else inputs[0]
+    axis = node.attributes["axis"]
+    if not inputs[0].size:
+        return inputs[0]
+    chosen = np.argmax(node.inputs[0].value, axis=axis, keepdims=True)
+    distance: Array = inputs[0] - np.take_along_axis(inputs[0], chosen, axis)
+    return distance
+
+
+def contested(node: Node, moved: Array) -> Mask:
+    """Where rounding may turn a choice around.
+
+    Args:
+        node: The choice.
+        moved: How far the judge allows its gap to move: root mean squares of draws; nan
+            where a draw is outside of a function's domain, so that nothing is certain.
+    """
+    apart = _apart(node)
+    open_: Mask = np.isfinite(apart) & (moved != 0) & ~(apart > REACH * moved)
+    return open_
+
+
+def chances(node: Node, moved: Array) -> Array:
+    """Roots of the largest probabilities that rounding turns a choice around.
+
+    By Hoeffding's inequality: a sum of independent uniform roundings of root mean
+    square `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases,
+    and, as it is symmetric, in half of them. Of a maximum along an axis, the most
+    likely contender's.
+    """
+    apart = _apart(node)
+    away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
+    share: Array = np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5)
+    if operation(node) != "pick":
+        return share
+    others = np.where(node.value == 0, share, 0.0)
+    largest: Array = np.max(others, axis=node.attributes["axis"], keepdims=True)
+    return largest
+
+
+def _apart(node: Node) -> Array:
+    apart: Array = np.abs(_gap(node, *(source.value for source in node.inputs)))
+    return apart
+
+
+def _turned(
+    node: Node, open_: Mask, rng: np.random.Generator, *, together: bool
+) -> Any:
+    """By what the weights of a draw differ from the reference's; 0 for no choice."""
+    if not open_.any():
+        return 0.0
+    if operation(node) != "pick":
+        jump = 2.0 if operation(node) == "sign" else 1.0
+        return TURNS * jump * np.where(open_, _signs(open_.shape, rng, together), 0.0)
+    axis = node.attributes["axis"]
+    drawn = np.where(open_, rng.random(open_.shape), -1.0)
+    other = (drawn == drawn.max(axis=axis, keepdims=True)) & open_
+    rows = other.any(axis=axis, keepdims=True)
+    change = np.where(rows, other - node.value, 0.0)
+    return TURNS * change * _signs(rows.shape, rng, together)
+
+
+def _signs(shape: tuple[int, ...], rng: np.random.Generator, together: bool) -> Any:
+    return 1.0 if together else rng.choice((-1.0, 1.0), shape)

@@ -139,12 +139,21 @@ def _problem(
         raise ValueError(
             f"{op.name} has outputs {', '.join(op.outputs)}: give a cotangent for each"
         )
+    held = sorted({*_floating(op, inputs)})
+    if dtype is None:
+        if len(held) > 1:
+            raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say which")
+        (dtype,) = held
+    if dtype not in PRECISIONS:
+        raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")
+    if narrow := [name for name in held if _bits(name) < _bits(dtype)]:
+        raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
     return Problem(
         op,
         dict(zip(op.inputs, arrays, strict=True)),
         [None if c is None else _array(c) for c in cotangents],
         attributes,
-        dtype=_precision(_floating(op, inputs), dtype),
+        dtype=dtype,
     )
 
 
@@ -153,20 +162,6 @@ def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
     constants = getattr(op, "constants", ())  # an older commit's op has none
     named = ((name, _dtype_of(a)) for name, a in zip(op.inputs, inputs, strict=True))
     return [t for n, t in named if n not in constants or t not in _WHOLE]
-
-
-def _precision(held: Sequence[str], dtype: str | None) -> str:
-    held = sorted({*held})
-    if dtype is None:
-        if len(held) > 1:
-            raise ValueError(f"inputs of several dtypes ({', '.join(held)}): say which")
-        (dtype,) = held
-    if dtype not in PRECISIONS:
-        raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")
-    narrow = [n for n in held if _bits(n) < _bits(dtype)]
-    if narrow:
-        raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
-    return dtype
 
 
 def _bits(dtype: str) -> int:

@@ -6,7 +6,6 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from gradwatch.harness.project.verdicts import PASSING, SIGNS
@@ -132,9 +131,7 @@ def as_html(
 ) -> str:
     """A table with a headline above and notes below; `folded` is code to unfold."""
     parts = [f"<p><b>{html.escape(headline)}</b></p>"] if headline else []
-    body = list(zip(*cells[1:], strict=True))
-    numbers = [any(map(_is_number, column)) for column in body]  # of no row: no column
-    lines = [_line("td" if i else "th", row, numbers) for i, row in enumerate(cells)]
+    lines = [_line("td" if i else "th", row) for i, row in enumerate(cells)]
     parts.append(f"<table><thead>{lines[0]}</thead><tbody>")
     parts += [*lines[1:], "</tbody></table>"]
     for note in filter(None, notes):
@@ -147,20 +144,11 @@ def as_html(
     return "".join(parts)
 
 
-def _line(tag: str, cells: Sequence[str], numbers: Sequence[bool]) -> str:
-    """A row; numbers are at the right, sign and verdict have the verdict's colour."""
+def _line(tag: str, cells: Sequence[str]) -> str:
+    """A row; sign and verdict have the verdict's colour."""
     made, colour = [], _COLOURS.get(cells[0], "")
-    for cell, number in zip_longest(cells, numbers):
-        style = f"text-align:{'right' if number else 'left'}"
-        if colour and (cell == cells[0] or cell in SIGNS):
-            style += f";color:{colour};font-weight:bold"
-        made.append(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>')
+    for cell in cells:
+        bold = colour and (cell == cells[0] or cell in SIGNS)
+        style = f' style="color:{colour};font-weight:bold"' if bold else ""
+        made.append(f"<{tag}{style}>{html.escape(cell)}</{tag}>")
     return f"<tr>{''.join(made)}</tr>"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.removeprefix("over "))
-    except ValueError:
-        return False
-    return True

@@ -12,9 +12,9 @@ import contextlib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import careless as losing
 from gradwatch.harness.judging.excuses.imprecision import recovered
-from gradwatch.harness.judging.excuses.overflow import Risk, risks, stored_infinite
+from gradwatch.harness.judging.excuses.overflow import Risk, risks
 from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
     cancels,
@@ -52,27 +52,23 @@ Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 #: Builds the nodes of tensors by name.
 Nodes = Callable[[], Mapping[str, graph.Node]]
+Named = dict[str, graph.Node]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _kept(method: Callable[P, T]) -> Callable[P, T]:
-    """A method of a reference whose results are kept, by its name and arguments.
-
-    An argument that is left out is its default: both calls ask the same.
-    """
-    defaults = {n: p.default for n, p in inspect.signature(method).parameters.items()}
+def _kept(method: Callable[..., T]) -> Callable[..., T]:
+    """A method of a reference whose results are kept, by its name and arguments."""
+    signature = inspect.signature(method)
 
     @functools.wraps(method)
-    def once(*given: P.args, **how: P.kwargs) -> T:
-        self: Any = given[0]
-        kept: dict[Any, Any] = self._kept
-        named = {**defaults, **dict(zip(defaults, given, strict=False)), **how}
-        key = (method.__name__, *list(named.values())[1:])
-        if key not in kept:
-            kept[key] = method(*given, **how)
-        found: T = kept[key]
+    def once(self: Reference, *given: Any, **how: Any) -> T:
+        asked = signature.bind(self, *given, **how)
+        asked.apply_defaults()  # what is left out is asked, too
+        key = (method.__name__, *list(asked.arguments.values())[1:])
+        if key not in self._kept:
+            self._kept[key] = method(self, *given, **how)
+        found: T = self._kept[key]
         return found
 
     return once
@@ -157,21 +153,21 @@ class Reference:
             self.graphs = {"first": _evaluated(build)}
         self.longest = longest_reduction(self.order("first"))
         self.limit = limit_for(self.longest)
-        for name, way in self._other_ways(outputs):
+        ways: dict[str, contextlib.AbstractContextManager[Any]] = {}
+        if self.choices:
+            ways = {name: graph.ties(name) for name in graph.TIES[1:]}
+        if any(choice.indexed for choice in self.choices):
+            ways[graph.SHARED] = graph.ties(graph.SHARED)
+        if outputs and _touches(self.order("first")) and _continuous(outputs):
+            ways[OTHER_SIDE] = graph.other_side()
+        for name, way in ways.items():
             with way:
                 nodes = _evaluated(build)
-            if _differ(self.graphs["first"], nodes):
+            pairs = (
+                (node.value, nodes[n].value) for n, node in self.graphs["first"].items()
+            )
+            if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self.graphs[name] = nodes
-
-    def _other_ways(
-        self, outputs: Nodes | None
-    ) -> Iterator[tuple[str, contextlib.AbstractContextManager[Any]]]:
-        """The other conventions that the graph may be built by."""
-        indexed = any(choice.indexed for choice in self.choices)
-        for name in (*graph.TIES[1:], *[graph.SHARED] * indexed) * bool(self.choices):
-            yield name, graph.ties(name)
-        if outputs and _touches(self.order("first")) and _continuous(outputs):
-            yield OTHER_SIDE, graph.other_side()
 
     @property
     def truths(self) -> Mapping[str, Mapping[str, Truth]]:
@@ -271,10 +267,22 @@ class Reference:
         arithmetic = arithmetic or self.arithmetics[-1]
         errors = self._errors(convention, arithmetic, careless)
         known = {} if careless else risks(self.order(convention), errors)
-        return {
-            name: self._truth(name, node, errors, known.get(node), careless)
-            for name, node in self.graphs[convention].items()
-        }
+        nothing, truths = arithmetic.stored.nothing, {}
+        for name, node in self.graphs[convention].items():
+            risk = known.get(node)
+            if node.value.dtype.kind != "f":
+                truths[name] = _whole(name, node, errors, risk)
+                continue
+            radius = arithmetic.roundoff * errors.errors[node]
+            radius, infinite, unknown = self._stored(node, radius, arithmetic)
+            if risk is not None:
+                infinite &= ~risk.undefined
+                unknown |= risk.undefined | (risk.infinite & ~infinite)
+            if unknown.any() and not careless:
+                radius = np.where(unknown, np.inf, radius)
+            zero = self._underflow
+            truths[name] = Truth(name, node.value, radius, infinite, zero, nothing)
+        return truths
 
     @_kept
     def spreads(
@@ -353,29 +361,10 @@ class Reference:
                 far = size + self.limit * radius
                 last = (stored.roundoff * far + stored.floor) / self.limit
                 radius = radius + np.where(np.isfinite(far), last, 0.0)
-            beyond = stored_infinite(node.value, radius, self.limit, stored.beyond)
-        return radius, *beyond
-
-    def _truth(
-        self,
-        name: str,
-        node: graph.Node,
-        errors: Errors,
-        risk: Risk | None,
-        careless: str,
-    ) -> Truth:
-        arithmetic = errors.arithmetic
-        if node.value.dtype.kind != "f":
-            return _whole(name, node, errors, risk)
-        radius = arithmetic.roundoff * errors.errors[node]
-        radius, infinite, unknown = self._stored(node, radius, arithmetic)
-        if risk is not None:
-            infinite &= ~risk.undefined
-            unknown |= risk.undefined | (risk.infinite & ~infinite)
-        if unknown.any() and not careless:
-            radius = np.where(unknown, np.inf, radius)
-        nothing = arithmetic.stored.nothing
-        return Truth(name, node.value, radius, infinite, self._underflow, nothing)
+            room, size = self.limit * np.asarray(radius), np.abs(node.value)
+            certain: Mask = (size == np.inf) | (size - room >= stored.beyond)
+            possible: Mask = (room < np.inf) & (size + room >= stored.beyond)
+        return radius, certain, possible & ~certain
 
     @functools.cached_property
     def _underflow(self) -> float:
@@ -468,49 +457,39 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     Of a second order its derivatives alone.
     """
     order = getattr(problem, "order", "vjp")  # an older commit's problem has none
-    problem = _widened(problem, wide)
     op = problem.op
-    leaves, results = _results(problem)
+    leaves, results = _results(problem, wide)
     cotangents = {
         name: dy
         for name, dy in zip(op.outputs, problem.cotangents, strict=True)
         if dy is not None and name not in op.integers
     }
     inputs = {name: leaves[name] for name in problem.wanted}
-    function = Function(results, inputs, cotangents, getattr(problem, "tangents", {}))
+    given = cotangents, getattr(problem, "tangents", {})
+    along = (_widened(arrays, problem.dtype, wide) for arrays in given)
+    function = Function(results, inputs, *along)
     computed = function.derivatives(order).nodes
     return {**computed, **results} if order == "vjp" else computed
 
 
 def results_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     """Outputs and new state of a problem, for leaves of a type."""
-    return _results(_widened(problem, wide))[1]
+    return _results(problem, wide)[1]
 
 
-def _results(
-    problem: Problem,
-) -> tuple[dict[str, graph.Node], dict[str, graph.Node]]:
+def _results(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
     """The leaves of a problem by name, and its outputs and new state."""
-    leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
+    arrays = _widened(problem.inputs, problem.dtype, wide)
+    leaves = {n: graph.variable(a) for n, a in arrays.items()}
     returned = run_formula(problem, leaves)
     results = dict(zip(problem.op.outputs + problem.op.state, returned, strict=True))
     return leaves, results
 
 
-def _widened(problem: Problem, wide: np.dtype[Any]) -> Problem:
-    """The problem with its arrays in a wide type, rounded to its own precision."""
-    precision = PRECISIONS[problem.dtype]
-
-    def held(array: Any) -> Any:
-        return None if array is None else rounded(array, precision, wide)
-
-    named = {"inputs": problem.inputs, "tangents": getattr(problem, "tangents", {})}
-    arrays: dict[str, Any] = {
-        field: {name: held(a) for name, a in given.items()}
-        for field, given in named.items()
-        if given
-    }
-    return replace(problem, cotangents=[*map(held, problem.cotangents)], **arrays)
+def _widened(
+    arrays: Mapping[str, Array], dtype: str, wide: np.dtype[Any]
+) -> dict[str, Array]:
+    return {n: rounded(a, PRECISIONS[dtype], wide) for n, a in arrays.items()}
 
 
 def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
@@ -555,10 +534,3 @@ def _continuous(outputs: Nodes) -> bool:
         if not np.allclose(one, other, rtol=0, atol=float(room), equal_nan=True):
             return False
     return True
-
-
-def _differ(one: Mapping[str, graph.Node], other: Mapping[str, graph.Node]) -> bool:
-    return any(
-        not np.array_equal(node.value, other[name].value, equal_nan=True)
-        for name, node in one.items()
-    )

@@ -23,7 +23,6 @@ from gradwatch.harness.judging.comparison import (
     judge_whole,
     share_of_silent,
 )
-from gradwatch.harness.judging.excuses import ties
 from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic
@@ -31,6 +30,7 @@ from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.errors import everywhere
 from gradwatch.harness.judging.rounding.thresholds import MOST
 from gradwatch.harness.judging.whole import EXCUSED, Whole
+from gradwatch.impls.graph import Choice, topological_order
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -39,6 +39,11 @@ Judged = tuple[Judgement, ...]
 #: Bytes of a tensor up to which its bits are kept beside what was said of it. Of ten
 #: backends half or more return the same bits as another one.
 KEPT = 1 << 14
+
+#: Steps between an input and a choice, each from one element to the same element.
+_ELEMENTWISE = frozenset(
+    ("add", "subtract", "multiply", "divide", "negative", "maximum", "broadcast_to")
+)
 
 NONE = "None where a gradient is due"
 BETTER = ("agree", "convention", "vacuous")
@@ -112,7 +117,7 @@ def readings(
     """
     for name in right.graphs:
         yield Reading(right, name, got, name)
-    rows = ties.put_right(right, got, allowed) if right.set_valued else None
+    rows = _put_right(right, got) if right.set_valued else None
     if rows:
         yield Reading(right, "first", {**got, **rows}, "mixed")
     if flushes and right.flushed is not None:
@@ -351,16 +356,20 @@ def _judgement(
     has: str,
     wants: str,
 ) -> Judgement:
-    value = right.graphs[convention][tensor].value
+    value, fault = right.graphs[convention][tensor].value, ""
     if got is None and is_second(tensor) and not value.any():
         got, has = np.zeros(value.shape), wants  # so frameworks say that it is constant
-    fault = _structural_fault(value, got, has, wants)
-    if fault == NONE and is_second(tensor):
-        fault += ": the backward is constant there, as far as the framework can see"
-    if fault:
+    if got is None:
+        fault = NONE
+        if is_second(tensor):
+            fault += ": the backward is constant there, as far as the framework can see"
+    elif got.shape != value.shape:
+        fault = f"shape {got.shape}, expected {value.shape}"
+    elif value.dtype.kind != "i" and has != wants:
+        fault = f"dtype {has or got.dtype}, expected {wants}"
+    if got is None or fault:
         message = f"{tensor}: {fault}"
         return Judgement(tensor, "malformed", limit=right.limit, message=message)
-    assert got is not None
     asked = _Tensor(right, convention, tensor, got.astype(right.wide), wants)
     for arithmetic in right.arithmetics:
         judgement = asked.judged(arithmetic)
@@ -393,12 +402,56 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     )
 
 
-def _structural_fault(value: Array, got: Array | None, has: str, wants: str) -> str:
-    if got is None:
-        return NONE
-    if got.shape != value.shape:
-        return f"shape {got.shape}, expected {value.shape}"
-    integer = value.dtype.kind == "i"
-    if not integer and has != wants:
-        return f"dtype {has or got.dtype}, expected {wants}"
-    return ""
+def _put_right(
+    right: Reference, got: Mapping[str, Array | None]
+) -> dict[str, Array] | None:
+    """The tensors that depend on ties, their right groups as by the first convention.
+
+    At a tie the gradient is a set, and each tied row may pick its own member: a
+    vectorised maximum takes the first of one row and the last of the next. A *group* is
+    the same row of all these gradients, along the axes of the maxima: one element at a
+    kink. It is right if each of its tied elements lies between what the conventions
+    give the tied ones of the group, and so does their total. They are in the wide type.
+    None where rows cannot be told apart: that needs choices among tensors of one shape,
+    which only elementwise steps separate from the inputs, and gradients of that shape.
+    """
+    names = [name for name in got if right.depends_on_ties(name)]
+    axes = _axes(right.choices)
+    shapes = {right.graphs["first"][name].shape for name in names}
+    arrays = [got[name] for name in names]
+    if axes is None or len(shapes) != 1 or {axes[0]} != shapes:
+        return None
+    if any(a is None or a.shape != axes[0] for a in arrays):
+        return None
+    given = np.stack([np.asarray(a).astype(right.wide) for a in arrays])
+    values = np.stack([[g[n].value for n in names] for g in right.graphs.values()])
+    room = np.stack([[allowed(right, c, n) for n in names] for c in right.graphs])
+    group: Any = {"axis": (0, *(axis + 1 for axis in axes[1])), "keepdims": True}
+    along = (1, *(axis + 2 for axis in axes[1]))  # of all ways at once
+    with np.errstate(all="ignore"):
+        tied = (values != values[0]).any(axis=0)
+        slack = np.where(tied, room.max(axis=0), 0.0)
+        least = np.min(values.min(axis=0), where=tied, initial=np.inf, **group)
+        most = np.max(values.max(axis=0), where=tied, initial=-np.inf, **group)
+        inside = ~tied | ((given >= least - slack) & (given <= most + slack))
+        totals = np.sum(np.where(tied, values, 0.0), axis=along, keepdims=True)
+        total, enough = (
+            np.sum(np.where(tied, a, 0.0), **group) for a in (given, slack)
+        )
+        inside &= total >= totals.min(axis=0) - enough
+        inside &= total <= totals.max(axis=0) + enough
+        good = np.all(inside, **group)
+    return dict(zip(names, np.where(tied & good, values[0], given), strict=True))
+
+
+def _axes(
+    choices: Sequence[Choice],
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shape in which all choices are made, and the axes of the maxima."""
+    sources = [source for choice in choices for source in choice.among]
+    shapes = {source.shape for source in sources}
+    behind = {n.primitive.name for n in topological_order(sources) if n.primitive}
+    if len(shapes) != 1 or not behind <= _ELEMENTWISE:
+        return None
+    along = {choice.axis for choice in choices if choice.axis is not None}
+    return shapes.pop(), tuple(sorted(along))

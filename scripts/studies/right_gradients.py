@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from gradwatch.harness.judging import layouts
+from gradwatch.harness.judging import cases
 from gradwatch.harness.judging.cases import (
     REGIMES,
     admits,
@@ -43,7 +43,7 @@ from gradwatch.harness.judging.cases import (
     output_shapes,
     problem_with,
 )
-from gradwatch.harness.judging.defects.where import compiled, like
+from gradwatch.harness.judging.defects.known import compiled, like
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.harness.judging.reference import reference
@@ -232,10 +232,10 @@ def drawn(rng: Generator, op: Op) -> tuple[Problem, dict[str, Any]]:
 
 
 def _resized(rng: Generator, op: Op, case: Case) -> Case:
-    lengths = layouts.lengths(op, case)
+    lengths = cases.lengths(op, case)
     if not lengths or rng.random() < 0.3:
         return case
-    other = layouts.resized(op, case, {n: int(rng.choice(LENGTHS)) for n in lengths})
+    other = cases.resized(op, case, {n: int(rng.choice(LENGTHS)) for n in lengths})
     largest = max(int(np.prod(s)) for s in op.shapes(other).values())
     return other if largest <= MOST and admits(op, other) else case
 

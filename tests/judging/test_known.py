@@ -14,8 +14,8 @@ from gradwatch.harness.judging.defects.known import (
     as_expected,
     expected_verdict,
     gone,
+    holds,
 )
-from gradwatch.harness.judging.defects.where import holds
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import load_op, op_names

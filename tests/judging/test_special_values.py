@@ -248,3 +248,37 @@ def test_the_log_softmax_of_one_class_is_exactly_zero():
             "log_softmax", [x], dy, [nothing], outputs=[y], attributes={"axis": 1}
         )
         assert found[1].verdict == verdict, found[1].message
+
+
+def grown(xp, x):
+    return -2 * x * xp.exp(x)
+
+
+def softplus(xp, x):
+    return xp.log(1 + xp.exp(x))
+
+
+def log_sigmoid(xp, x):
+    return xp.log(xp.sigmoid(-x))
+
+
+@pytest.mark.parametrize(
+    ("formula", "right", "wrong"),
+    [
+        (
+            grown,
+            [-np.inf, -np.inf, -5.4365637, 1.928750e-20],
+            [5, -np.inf, -5.4365637, 0],
+        ),
+        (softplus, [900, 800, 1.3132617, 1.9287498e-22], [900, 800, 1.3133, 2e-22]),
+        (softplus, [900, 800, 1.3132617, 1.9287498e-22], [900, 800, 1.3132617, 1e-14]),
+        (log_sigmoid, [-900, -800, -1.3132617, -1e-22], [-900, -800, -1.3133, -1e-22]),
+    ],
+)
+def test_an_infinity_is_due_unless_only_the_formula_overflows(formula, right, wrong):
+    op = Op("op", inputs="x", formula=formula)
+    x = np.array([900.0, 800.0, 1.0, -50.0], "float32")
+    for y, passes in ((right, True), (wrong, False)):
+        y = np.array(y, "float32")
+        _, j = judge(op, [x], np.ones(4, "float32"), [x], outputs=[y])
+        assert j.passes is passes, j.message

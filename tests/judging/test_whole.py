@@ -6,8 +6,7 @@ from scipy import special
 
 from gradwatch.harness.judging import whole as whole_module
 from gradwatch.harness.judging.comparison import judge_whole
-from gradwatch.harness.judging.draws import Draws
-from gradwatch.harness.judging.excuses.contested import chances, is_choice
+from gradwatch.harness.judging.draws import Draws, chances, is_choice
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference

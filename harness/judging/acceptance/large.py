@@ -52,7 +52,7 @@ from gradwatch.harness.judging.rounding.errors import (
     terms,
     terms_of_scatter,
 )
-from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node

@@ -1,24 +1,29 @@
 """Known outcomes: defects of a framework that are expected, each with its reason.
 
 They are in one data file, outcomes.json: one entry is one defect, with where it
-shows (see `where`). A run fails for a wrong verdict that no entry lists, and also
-for an entry that it reaches and whose defect is gone.
+shows: clauses such as "isinf(weight)", "dtype == 'float16'", "like(case, '*tanh*')".
+A run fails for a wrong verdict that no entry lists, and also for an entry that it
+reaches and whose defect is gone.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.defects.where import compiled, holds
 from gradwatch.harness.judging.judgement import FLUSHED
+from gradwatch.harness.judging.precisions import PRECISIONS, Array
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.traits import traits_of
@@ -211,3 +216,89 @@ def unseen(records: Iterable[AgreeRecord]) -> tuple[Known, ...]:
         for name in sorted(ops.keys() - shown)
         if len(ops[name]) >= ENOUGH and traits_of(name).flushes
     )
+
+
+# Where a defect shows ---------------------------------------------------------------
+
+
+def holds(clauses: Sequence[str], trial: Trial) -> bool:
+    """Whether all clauses hold in a trial.
+
+    Raises:
+        ValueError: One uses a name that the trial does not have.
+    """
+    if not clauses:
+        return True
+    names = names_in(trial)
+    try:
+        with np.errstate(all="ignore"):
+            return all(np.any(eval(compiled(one), names)) for one in clauses)
+    except NameError as error:
+        raise ValueError(f"known outcome of {trial.op}: {error}") from None
+
+
+@functools.cache
+def compiled(clause: str) -> CodeType:
+    """The code of a clause.
+
+    Raises:
+        ValueError: It is no expression.
+    """
+    try:
+        return compile(clause, "where", "eval")
+    except (SyntaxError, ValueError):
+        raise ValueError(f"no expression: {clause!r}") from None
+
+
+def names_in(trial: Trial) -> dict[str, Any]:
+    """What clauses may name: numbers in float64; `x` is the first floating input."""
+    problem, precision = trial.problem, PRECISIONS[trial.problem.dtype]
+    given = {
+        name: a.astype(np.float64) if a.dtype.kind == "f" else a
+        for name, a in problem.inputs.items()
+    }
+    floating = [given[n] for n, a in problem.inputs.items() if a.dtype.kind == "f"]
+    x = floating[0]
+    dys, tangents = (
+        [a.astype(np.float64) for a in arrays if a is not None]
+        for arrays in (problem.cotangents, problem.tangents.values())
+    )
+
+    def some(condition: Callable[[Array], Array]) -> bool:
+        """Whether some element of a floating input is so."""
+        return any(condition(a).any() for a in floating)
+
+    def products(*others: Array) -> list[Array]:
+        """Products of x with arrays of its shape, or of none."""
+        return [x * a for a in others if a.shape in (x.shape, ())]
+
+    return {
+        **_FUNCTIONS,
+        **problem.attributes,
+        **given,
+        "x": x,
+        "dys": dys,
+        "tangents": tangents,
+        "empty": problem.empty,
+        "regime": trial.regime,
+        "case": trial.case,
+        "dtype": problem.dtype,
+        "name": trial.name,
+        "some": some,
+        "products": products,
+        "smallest": precision.smallest,
+        "largest": precision.largest,
+        "roundoff": precision.roundoff,
+    }
+
+
+def like(name: str, *patterns: str) -> bool:
+    """Whether a name has a pattern, whose brackets are no character class."""
+    return any(fnmatchcase(_literal(name), _literal(one)) for one in patterns)
+
+
+def _literal(text: str) -> str:
+    return text.replace("[", "(").replace("]", ")")
+
+
+_FUNCTIONS = {**vars(np), "like": like, "__builtins__": {}}

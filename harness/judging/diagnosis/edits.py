@@ -18,7 +18,7 @@ import numpy as np
 from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Make, Sweep
 from gradwatch.harness.judging.diagnosis.words import NUMBERS
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -2,7 +2,5 @@
 
 - overflow, regrouping: values that may be infinite or NaN, in the formula's order of
   operations and in any other
-- contested: choices that rounding may turn around
 - imprecision: what a correct but careless algorithm may lose: `imprecise`
-- ties: rows that break their ties each in its own way
 """

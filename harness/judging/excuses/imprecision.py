@@ -44,7 +44,7 @@ from gradwatch.harness.judging.rounding.errors import (
     computed,
     operation,
 )
-from gradwatch.harness.judging.rounding.sums import summed_axes
+from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import Node
 
@@ -73,8 +73,7 @@ def _sum(sums: Precision, at: At) -> Error:
     axes = summed_axes(node, source.shape)
     kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
     places = np.broadcast_to(np.arange(node.size).reshape(kept), source.shape)
-    lost = _lost(sums, at, places.reshape(-1)).reshape(node.shape)
-    return np.asarray(_shift_lost(at) + _left_out(at) + lost)
+    return np.asarray(_shift_lost(at) + _left_out(at) + _lost(sums, at, places))
 
 
 def _shift_lost(at: At) -> Error:
@@ -126,17 +125,14 @@ def _losses(rows: Array, sums: Precision) -> Error:
     """
     with np.errstate(all="ignore"):
         rows = sums.round(rows)
-        narrow = _accumulated(rows, sums)
+        if sums.name == "bfloat16":  # NumPy lacks it
+            steps = itertools.accumulate(rows, lambda a, b: sums.round(a + b))
+            narrow: Array = np.stack([*steps])
+        else:
+            narrow = np.add.accumulate(rows.astype(sums.name), axis=0)
         gap = np.abs(narrow - np.cumsum(rows, axis=0))
         loss = (gap / np.cumsum(np.abs(rows), axis=0)).astype(np.float64)
     return np.where(np.isfinite(loss), loss, 0.0)
-
-
-def _accumulated(rows: Array, sums: Precision) -> Array:
-    """Partial sums along the first axis, each rounded; NumPy lacks bfloat16."""
-    if sums.name != "bfloat16":
-        return np.add.accumulate(rows.astype(sums.name), axis=0)
-    return np.stack([*itertools.accumulate(rows, lambda a, b: sums.round(a + b))])
 
 
 def _cumulative_sum(sums: Precision, at: At) -> Error:
@@ -151,10 +147,6 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
     return np.moveaxis(excused, 0, axis)
 
 
-def _scattered(sums: Precision, at: At) -> Error:
-    return _lost(sums, at, at.node.attributes["index"].reshape(-1)).reshape(at.v.shape)
-
-
 def _lost(sums: Precision, at: At, places: Array) -> Error:
     """What is lost at each place where terms are added up, in E.
 
@@ -162,6 +154,7 @@ def _lost(sums: Precision, at: At, places: Array) -> Error:
     one by one, but where n u > 1, and in tables that are too large.
     """
     values, size = at.node.inputs[0].value.reshape(-1), at.node.size
+    places = places.reshape(-1)
     taken = np.flatnonzero(places >= 0)
     counts = np.bincount(places[taken], minlength=size)
     total = np.bincount(places[taken], np.abs(values[taken]).astype(float), size)
@@ -176,7 +169,7 @@ def _lost(sums: Precision, at: At, places: Array) -> Error:
             losses = np.maximum(losses, _losses(table, sums).max(axis=0))
         one_by_one = np.where(several, SEEN * losses[columns] * total, 0.0)
         lost = np.maximum(lost, one_by_one)
-    return lost / at.u
+    return np.asarray(lost / at.u).reshape(at.v.shape)
 
 
 def _table(values: Array, columns: Array) -> Array:
@@ -243,11 +236,6 @@ def _factors(node: Node, depth: int) -> list[Node]:
     return [node]
 
 
-def _sigmoid(at: At) -> Error:
-    """1/2 + tanh(x / 2) / 2: two roundings of numbers near 1."""
-    return _near_one(at, np.full(at.node.shape, 2 * at.roundoff))
-
-
 def careless(
     sums: Precision, lost: Mapping[Node, Error], peaks: Peaks, *, full: bool = False
 ) -> Table:
@@ -261,17 +249,18 @@ def careless(
             size (harness/judging/whole.py) are off by as much as those that are as
             large as the judge allows.
     """
-    summed = {
+    summed: dict[str, Callable[[Precision, At], Error]] = {
         "sum": _sum,
         "sum_to": _sum,
         "cumulative_sum": _cumulative_sum,
-        "scatter_add": _scattered,
+        "scatter_add": lambda sums, at: _lost(sums, at, at.node.attributes["index"]),
         "matmul": _matmul,
     }
     own: dict[str, Rule] = {
         "log1p": _log1p,
         "multiply": _saturated,
-        "sigmoid": _sigmoid,
+        # 1/2 + tanh(x / 2) / 2: two roundings of numbers near 1.
+        "sigmoid": lambda at: _near_one(at, np.full(at.node.shape, 2 * at.roundoff)),
         **{name: functools.partial(rule, sums) for name, rule in summed.items()},
     }
 
@@ -279,9 +268,14 @@ def careless(
         def error(at: At) -> Error:
             more = own[name](at) if name in own else np.zeros(())
             if name in _RECOVERING:
-                more = more + _recovered(lost, at)
-            if name in _SHRINKING:
-                more = more + _underflow(at, peaks.ends[at.node][1])
+                (a, b), times = at.node.inputs, _RECOVERING[name]
+                more = more + times(lost[a], at.b) if a in lost else more
+                more = more + times(at.a, lost[b]) if b in lost else more
+            if name in _SHRINKING:  # off by this if the smallest product is subnormal
+                step, least = at.arithmetic.step, peaks.ends[at.node][1]
+                share = np.minimum(np.exp2(step.least - step.digits - least), 1.0)
+                off = (least < step.least) & (at.v > 0)
+                more = more + np.where(off, at.v * share / at.u, 0.0)
             scale = at.u / at.roundoff if full else 1.0
             return np.asarray(ERROR[name](at) + scale * more)
 
@@ -364,17 +358,3 @@ def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
     np.maximum.at(flat, computed(node, *places).astype(np.intp), error)
     for source, place in zip(node.inputs, places, strict=True):
         _note(source, flat[place], lost)
-
-
-def _recovered(lost: Mapping[Node, Error], at: At) -> Error:
-    """What a product loses whose factors have been recovered from sums."""
-    (a, b), times = at.node.inputs, _RECOVERING[operation(at.node)]
-    more = times(lost[a], at.b) if a in lost else np.zeros(())
-    return np.asarray(more + times(at.a, lost[b]) if b in lost else more)
-
-
-def _underflow(at: At, least: NDArray[np.float64]) -> Error:
-    """What a product is off by if its smallest partial product is subnormal."""
-    step = at.arithmetic.step
-    share = np.minimum(np.exp2(step.least - step.digits - least), 1.0)
-    return np.where((least < step.least) & (at.v > 0), at.v * share / at.u, 0.0)

@@ -62,29 +62,48 @@ def risks(
         peaks: Exponents of what may be reached in another order of operations.
     """
     found: dict[Node, Array] = {}
+    bounds: dict[Node, Array] = {}  # nearest to 0, of what overflows in the wide type
     sizes: Mapping[Node, Array] = {}
+    beyond = errors.arithmetic.step.beyond
     with np.errstate(all="ignore"):
         for node in order:
-            if node.primitive is None or _is_tame(node, errors, found, peaks):
+            known = {**found, **bounds} if bounds else found
+            if node.primitive is None or _is_tame(node, errors, known, peaks):
                 continue
-            at = _View(node, errors, found, peaks)
-            value = _overflowing(at)
+            infinite = np.isinf(node.value)
+            if infinite.any():
+                known = {**{s: _not_zero(s) for s in node.inputs}, **known}
+            value = _overflowing(at := _View(node, errors, known, peaks))
             if peaks is not None and peaks.overflow(node).any():
                 sizes = sizes or magnitudes(order)
                 value = np.where(_clashes(at, sizes[node]), np.nan, value)
+            made = all(s in bounds or np.isfinite(s.value).all() for s in node.inputs)
+            if made and infinite.any():
+                sure = infinite & (np.abs(value) >= beyond)
+                value = np.where(infinite, np.where(sure, node.value, np.nan), value)
+                top = np.copysign(np.finfo(node.dtype).max, node.value)
+                bounds[node] = np.where(sure, top, value)
             same = _is_same(at, value)
             if not same.all():
                 found[node] = np.where(same, node.value, value)
-        return {node: _risk(node, value, peaks) for node, value in found.items()}
+        risky = {}
+        for node, value in found.items():
+            other = (value != node.value) & ~np.isnan(node.value)
+            undefined = other & np.isnan(value)
+            if peaks is None:  # another order explains no finite number
+                undefined |= other & np.isfinite(value)
+            risky[node] = Risk(undefined | (other & np.isinf(value)), undefined)
+        return risky
 
 
-def _risk(node: Node, found: Array, peaks: Peaks | None) -> Risk:
-    """Of what came out; another order of operations explains no finite number."""
-    other = (found != node.value) & ~np.isnan(node.value)
-    undefined = other & np.isnan(found)
-    if peaks is None:
-        undefined |= other & np.isfinite(found)
-    return Risk(undefined | (other & np.isinf(found)), undefined)
+def _not_zero(node: Node) -> Array:
+    """A value with the least number in place of powers that underflow in any type."""
+    if operation(node) == "divide":
+        return np.asarray(_not_zero(node.inputs[0]) / node.inputs[1].value)
+    if operation(node) not in ("exp", "exp2", "sigmoid"):
+        return node.value
+    gone = (node.value == 0) & np.isfinite(node.inputs[0].value)
+    return np.where(gone, np.finfo(float).tiny, node.value)
 
 
 def _is_same(at: _View, found: Array) -> Mask:
@@ -97,25 +116,11 @@ def _is_same(at: _View, found: Array) -> Mask:
     return same
 
 
-def stored_infinite(
-    value: NDArray[Any], radius: Any, limit: float, beyond: Any
-) -> tuple[Mask, Mask]:
-    """Where a value is infinite in the tensor that comes out: certainly, and maybe.
-
-    It is rounded to infinity from `beyond` on, and known up to limit * radius.
-    """
-    with np.errstate(all="ignore"):
-        room, size = limit * np.asarray(radius), np.abs(value)
-        certain: Mask = (size == np.inf) | (size - room >= beyond)
-        possible: Mask = (room < np.inf) & (size + room >= beyond)
-    return certain, possible & ~certain
-
-
 def _is_tame(
     node: Node, errors: Errors, found: Mapping[Node, Array], peaks: Peaks | None
 ) -> bool:
     """The quick answer: far from the end of the range, and so are all inputs."""
-    if found and any(source in found for source in node.inputs):
+    if any(source in found for source in node.inputs):
         return False
     if peaks is not None and peaks.overflow(node).any():
         return False
@@ -261,11 +266,6 @@ def _multiplied(at: _View) -> Array:
     return np.where(clash, np.nan, at.computed(*at.given))
 
 
-def _divided(at: _View) -> Array:
-    """The sign of a zero is anybody's, and so is that of a quotient by it."""
-    return np.where(at.may_vanish(1), np.nan, at.computed(*at.given))
-
-
 def _added_up(at: _View) -> Array:
     """Where the terms' magnitudes add up beyond the range, a sum may overflow."""
     value, reach = at.value(0), at.reach(0)
@@ -311,7 +311,8 @@ def _chosen(at: _View) -> Array:
 
 _RULES: dict[str, Callable[[_View], Array]] = {
     "multiply": _multiplied,
-    "divide": _divided,
+    # The sign of a zero is anybody's, and so is that of a quotient by it.
+    "divide": lambda at: np.where(at.may_vanish(1), np.nan, at.computed(*at.given)),
     **dict.fromkeys(("sum", "sum_to", "cumulative_sum", "scatter_add"), _added_up),
     "matmul": _product,
     "where": _branch,

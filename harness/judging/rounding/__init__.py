@@ -2,6 +2,6 @@
 
 - thresholds: the numbers that decide a verdict
 - errors: E, the error of every node in unit roundoffs, and what a rule of it sees
-- arithmetic, sums, functions, choices: one rule for each primitive
+- rules: one rule for each primitive
 - analysis: carries E through a graph by these rules
 """

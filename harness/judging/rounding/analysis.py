@@ -26,7 +26,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from gradwatch.harness.judging.precisions import Arithmetic
-from gradwatch.harness.judging.rounding import arithmetic, choices, functions, sums
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
@@ -39,6 +38,7 @@ from gradwatch.harness.judging.rounding.errors import (
     operation,
     zeros,
 )
+from gradwatch.harness.judging.rounding.rules import RULES
 from gradwatch.impls.graph import Node
 
 
@@ -122,7 +122,7 @@ def _difference(at: At) -> Error:
     Who centres once more is immune to the mean's error, who does not is exposed to it,
     and who finds the variance with another mean is exposed to both.
     """
-    error = arithmetic.RULES["subtract"](at)
+    error = RULES["subtract"](at)
     return error + at.b if is_mean(*at.node.inputs[::-1]) else error
 
 
@@ -140,21 +140,21 @@ def is_mean(node: Node, source: Node) -> bool:
 
 def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | None]:
     """What each node's own rounding adds, in E: None where it adds nothing."""
+    found: dict[Node, Error | None] = {}
     with np.errstate(all="ignore"):
-        return {node: _own_error(node, errors) for node in order}
-
-
-def _own_error(node: Node, errors: Errors) -> Error | None:
-    if node.primitive is None:
-        error = errors.errors[node]
-    else:
-        rule = errors.rules[node.primitive.name]
-        if rule is copied:
-            return None
-        exact = [zeros(errors.sizes[source]) for source in node.inputs]
-        at = At(node, errors, exact, own=True)
-        error = _settled(np.asarray(rule(at)), at.v)
-    return error if error.any() else None
+        for node in order:
+            rule = errors.rules[node.primitive.name] if node.primitive else None
+            if rule is None:
+                own = errors.errors[node]
+            elif rule is copied:
+                found[node] = None
+                continue
+            else:
+                exact = [zeros(errors.sizes[source]) for source in node.inputs]
+                at = At(node, errors, exact, own=True)
+                own = _settled(np.asarray(rule(at)), at.v)
+            found[node] = own if own.any() else None
+    return found
 
 
 def _size(node: Node, sizes: dict[Node, Error]) -> Error:
@@ -197,10 +197,7 @@ def _settled(error: Error, size: Error) -> Error:
 
 
 ERROR: Table = {
-    **arithmetic.RULES,
-    **sums.RULES,
-    **functions.RULES,
-    **choices.RULES,
+    **RULES,
     "subtract": _difference,
     "stop_gradient": copied,
     "reshape": copied,

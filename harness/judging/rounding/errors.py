@@ -118,12 +118,6 @@ class At:
         return self.arithmetic.products / self.arithmetic.roundoff
 
     @property
-    def log_least(self) -> float:
-        """Below it the logarithm of a number is that of zero."""
-        step = self.arithmetic.step
-        return math.log(2) * (step.least - step.digits) - 1
-
-    @property
     def underflow(self) -> Error | float:
         """A result that is not exactly zero may be flushed to it."""
         if self.v.size and smallest(self.v) > 0:
