@@ -22,8 +22,12 @@ import subprocess, sys
 from gradwatch.harness.workers.lifetime import first_line, with_this_process
 nap = "import time; time.sleep(60)"
 def asvs():
-    from gradwatch.harness.history.asv_environment import _script
-    return subprocess.Popen([sys.executable, "-c", _script(), sys.argv[2]])
+    from gradwatch.harness.history.asv_environment import Prebuilt
+    environment = object.__new__(Prebuilt)
+    environment.run_executable = lambda _, call: subprocess.Popen(
+        [sys.executable, *call]
+    )
+    return environment.run([sys.argv[2]])
 how = {
     "asv": asvs,
     "first line": lambda: subprocess.Popen([sys.executable, "-c", first_line() + nap]),
