@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import time
 from collections import Counter, defaultdict
@@ -332,7 +333,7 @@ def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
             f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]",
             f"{row.ratio:.3f}",
             f"{row.low:.3f} to {row.high:.3f}",
-            *(f"{seconds * 1e6:.4g}" for seconds in row.medians),
+            *(f"{1e6 * (s or math.nan):.4g}" for s in (row.a_seconds, row.b_seconds)),
             *((f"{low:.3f} to {high:.3f}", str(row.pairs)) if wide else ()),
         ]
         groups[f"{row.op} {row.case} {row.dtype} {row.backend}".strip()].append(cells)

@@ -278,11 +278,6 @@ class CompareRecord(Struct, kw_only=True):
     date: Date = ""
     commit: str = ""
 
-    @property
-    def medians(self) -> tuple[float, float]:
-        """Seconds a call of a and of b; nan where an older document lacks them."""
-        return self.a_seconds or math.nan, self.b_seconds or math.nan
-
 
 class CompareSummary(Struct, kw_only=True):
     """How many verdicts of each kind, and what could not be compared."""

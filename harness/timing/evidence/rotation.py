@@ -293,8 +293,14 @@ class Rotation:
     def _result(self, phase: str) -> dict[str, Any]:
         """Read and encode at once: no array with an answer then lies in memory."""
         place = PHASES.index(phase)
-        self._look_at_types(self.steps[place])
-        result = self.steps[place].read()
+        step: Any = self.steps[place]
+        # A tensor of another type than those that the adapter makes may do its work
+        # when it is looked at, whatever it is called.
+        for held in (getattr(step, "outputs", ()), getattr(step, "gradients", ())):
+            values = held.values() if isinstance(held, dict) else held
+            for kind in set(map(type, values)) - self.types:
+                self.odd.add(f"returns a {kind.__name__}, which may compute later")
+        result = step.read()
         tensors = result.outputs if phase == "forward" else result.gradients
         return {
             "inputs": self.inputs[place],
@@ -302,16 +308,6 @@ class Rotation:
             "tensors": encoded(copied(tensors)),
             "dtypes": dict(result.dtypes),
         }
-
-    def _look_at_types(self, step: Any) -> None:
-        """Note a tensor of another type than those that the adapter makes.
-
-        It may do its work when it is looked at, whatever it is called.
-        """
-        for tensors in (getattr(step, "outputs", ()), getattr(step, "gradients", ())):
-            values = tensors.values() if isinstance(tensors, dict) else tensors
-            for kind in set(map(type, values)) - self.types:
-                self.odd.add(f"returns a {kind.__name__}, which may compute later")
 
     def against(self) -> list[str]:
         """Return what timed calls did that no honest implementation does."""
