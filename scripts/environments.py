@@ -348,24 +348,6 @@ def remove(*folders: Path) -> None:
 # --- all of them -----------------------------------------------------------------
 
 
-def ensure_framework(one: Environment, uv: Uv, insist: bool) -> str:
-    """Make an optional environment; return why it is skipped, or "".
-
-    A failure is remembered, with its inputs, until these change or the caller insists:
-    without a network, each attempt to download something takes ten seconds.
-    """
-    note = one.root / ".uv" / f"{one.framework}-skipped.json"
-    skipped = read_record(note)
-    if skipped.get("attempt") == one.inputs() and not insist:
-        return str(skipped["reason"])
-    try:
-        one.ensure(uv)
-    except Unavailable as problem:
-        write_record(note, {"attempt": one.inputs(), "reason": str(problem)})
-        return str(problem)
-    return ""
-
-
 def ensure_all(root: Path, required: str | None) -> dict[str, str]:
     """Make what is due; return why a framework is skipped, by name.
 
@@ -374,15 +356,25 @@ def ensure_all(root: Path, required: str | None) -> dict[str, str]:
     """
     skipped, uv = {}, None
     for one in (Environment(root, name) for name in ("", *FRAMEWORKS)):
-        framework = FRAMEWORKS.get(one.framework)
-        asked = not framework or not framework.asked_for or one.framework == required
+        insist = one.framework in ("", required)
+        asked = insist or not FRAMEWORKS[one.framework].asked_for
         if not (asked or one.folder.exists()) or not one.due()[0]:
             continue
-        uv = uv or Uv(root)
-        if not framework:
+        # A failure is remembered, with its inputs, until these change or the caller
+        # insists: without a network, each attempt takes ten seconds.
+        note = root / ".uv" / f"{one.framework}-skipped.json"
+        before = read_record(note)
+        if before.get("attempt") == one.inputs() and not insist:
+            skipped[one.framework] = str(before["reason"])
+            continue
+        try:
+            uv = uv or Uv(root)
             one.ensure(uv)
-        elif why := ensure_framework(one, uv, one.framework == required):
-            skipped[one.framework] = why
+        except Unavailable as problem:
+            if not one.framework:
+                raise
+            skipped[one.framework] = str(problem)
+            write_record(note, {"attempt": one.inputs(), "reason": str(problem)})
     return skipped
 
 

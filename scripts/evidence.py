@@ -13,7 +13,7 @@ import datetime
 import functools
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,25 +51,19 @@ PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
 @click.option("--jobs", default=2, help="Workers that run at the same time.")
 def main(parts: tuple[str, ...], jobs: int) -> None:
     """Make all parts, or those that are named."""
-    makers: dict[str, Callable[[], dict[str, str]]] = {
-        "detection": lambda: detected(jobs),
-        "calibration": lambda: {"calibration": calibrated(jobs)},
-    }
-    made: dict[str, str] = {}
-    for name in parts or PARTS:
-        made |= makers[name]()
+    makers = {"detection": detected, "calibration": calibrated}
     text = PAGE.read_text(encoding="utf-8")
-    for name, part in made.items():
-        text = replaced(text, name, f"{part}\n\n{_signed(name)}")
+    for name in parts or PARTS:
+        text = replaced(text, name, f"{makers[name](jobs)}\n\n{_signed(name)}")
     replace_file(PAGE, text)
 
 
-def detected(jobs: int) -> dict[str, str]:
+def detected(jobs: int) -> str:
     """The table of what is caught, by effect; draws the chart."""
     score, seconds = scored(tuple(catalogue.op_names()), 0, jobs)
     summary = summarise(score, FULL, seconds=round(seconds, 1))
     chart_detection(summary, PAGE.with_name("detection.svg"))
-    return {"detection": detection(summary)}
+    return detection(summary)
 
 
 @dataclass(frozen=True)
