@@ -301,10 +301,9 @@ class Environment:
             if due == "make":
                 uv.make(new, self.python, "--requirement", self.requirements)
             self.link(new if due == "make" else self.folder, uv)
-            if new.exists():
-                if self.folder.exists():
-                    os.replace(str(self.folder), str(old))
-                os.replace(str(new), str(self.folder))
+            for source, target in ((self.folder, old), (new, self.folder)):
+                if new.exists() and source.exists():
+                    os.replace(str(source), str(target))
         finally:
             remove(new)
         remove(old)
@@ -396,8 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="also try this framework, even if it was skipped, and fail without it",
     )
-    given = parser.parse_args(arguments)
-    required = given.require
+    required = parser.parse_args(arguments).require
     if required is not None and required not in FRAMEWORKS:
         what = f"no framework {required!r}" if required else "no framework named"
         tell(f"error: {what}: make framework NAME={'|'.join(FRAMEWORKS)}")
