@@ -113,10 +113,12 @@ class Hunt:
                 with self.at(source, ""):
                     trials = draw(op, source, self.seed * 100_003 + turn)
                 self.tried += len(trials)
-                for suspect in self._new(self._failures(trials, self.backends)):
-                    with self.at(source, ""):
-                        yield self._described(suspect)
-                        waiting.append(suspect)
+                for suspect in self._failures(trials, self.backends):
+                    if suspect[1].id not in self.seen:
+                        self.seen.add(suspect[1].id)
+                        with self.at(source, ""):
+                            yield self._described(suspect)
+                            waiting.append(suspect)
                 if not trials or source in self.broken:
                     del ops[source]
                 yield None
@@ -129,15 +131,6 @@ class Hunt:
                 yield None
             if time.monotonic() > end or not ops:
                 return
-
-    def _new(self, failures: Iterable[Suspect]) -> list[Suspect]:
-        """The first of each new finding."""
-        new = list[Suspect]()
-        for trial, finding in failures:
-            if finding.id not in self.seen:
-                self.seen.add(finding.id)
-                new.append((trial, finding))
-        return new
 
     def _failures(
         self, trials: Sequence[Trial], backends: Sequence[str]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -77,8 +78,8 @@ def _op(facts: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
     fields: dict[str, Any] = {name: " ".join(facts[name]) for name in _WORDS}
     fields |= {kind: [Case(n, **f) for n, f in facts[kind]] for kind in _LISTS}
     drawn, named = facts["makers"], facts["constants"]
-    constants = {n: _Maker(ask, n) for n in named} if drawn else " ".join(named)
-    formula = _Formula(ask) if facts["formula"] else None
+    constants = {n: partial(_draw, ask, n) for n in named} if drawn else " ".join(named)
+    formula = partial(_build, ask) if facts["formula"] else None
     return Op(
         facts["name"],
         group=facts["group"],
@@ -89,56 +90,45 @@ def _op(facts: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
     )
 
 
-class _Maker:
-    """Draws a constant in the page's process; the generator goes on from there."""
-
-    def __init__(self, ask: Callable[..., Any], name: str) -> None:
-        self._ask, self._name = ask, name
-
-    def __call__(self, rng: Any, shape: Any, shapes: Mapping[str, Any]) -> Array:
-        state = rng.bit_generator.state
-        drawn: Array
-        drawn, rng.bit_generator.state = self._ask(
-            "draw", self._name, state, tuple(shape), dict(shapes)
-        )
-        return drawn
+def _draw(
+    ask: Callable[..., Any], name: str, rng: Any, shape: Any, shapes: Any
+) -> Array:
+    """Draw a constant in the page's process; the generator goes on from there."""
+    drawn: Array
+    asked = rng.bit_generator.state, tuple(shape), dict(shapes)
+    drawn, rng.bit_generator.state = ask("draw", name, *asked)
+    return drawn
 
 
-class _Formula:
-    """Builds the graph of a formula from what the page's process says of it."""
+def _build(
+    ask: Callable[..., Any], xp: Any, /, *inputs: Any, **attributes: Any
+) -> tuple[Any, ...]:
+    """The nodes of a formula's outputs, from what the page's process says of it.
 
-    def __init__(self, ask: Callable[..., Any]) -> None:
-        self._ask = ask
-
-    def __call__(self, xp: Any, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
-        """The nodes of its outputs.
-
-        Raises:
-            ValueError: What came back is no graph, or too large a one.
-        """
-        assert xp is graph, "the code of a formula is in another process"
-        leaves = list(dict.fromkeys(inputs))
-        place = {leaf: i for i, leaf in enumerate(leaves)}
-        seen = [  # by the formula: of floating numbers, shape and dtype
-            (leaf.dtype, leaf.shape)
-            if leaf.dtype.kind in graph.FLOATING
-            else np.asarray(leaf.value)
-            for leaf in leaves
-        ]
-        arguments, other = [place[one] for one in inputs], graph.is_other_side()
-        parts, outputs = self._ask("graph", attributes, seen, arguments, other)
-        if len(parts) > NODES:
-            raise ValueError(f"a formula of {len(parts)} nodes: at most {NODES}")
-        nodes: list[graph.Node] = list(leaves)
-        for name, sources, given, value in parts:
-            if not all(0 <= i < len(nodes) for i in sources):
-                raise ValueError(f"{name} comes before what it is computed from")
-            step = graph.PRIMITIVES[name] if name else None
-            held = None if step else value
-            nodes.append(
-                graph.Node(step, tuple(nodes[i] for i in sources), given, held)
-            )
-        return tuple(nodes[i] for i in outputs)
+    Raises:
+        ValueError: What came back is no graph, or too large a one.
+    """
+    assert xp is graph, "the code of a formula is in another process"
+    leaves = list(dict.fromkeys(inputs))
+    place = {leaf: i for i, leaf in enumerate(leaves)}
+    seen = [  # by the formula: of floating numbers, shape and dtype
+        (leaf.dtype, leaf.shape)
+        if leaf.dtype.kind in graph.FLOATING
+        else np.asarray(leaf.value)
+        for leaf in leaves
+    ]
+    arguments, other = [place[one] for one in inputs], graph.is_other_side()
+    parts, outputs = ask("graph", attributes, seen, arguments, other)
+    if len(parts) > NODES:
+        raise ValueError(f"a formula of {len(parts)} nodes: at most {NODES}")
+    nodes: list[graph.Node] = list(leaves)
+    for name, sources, given, value in parts:
+        if not all(0 <= i < len(nodes) for i in sources):
+            raise ValueError(f"{name} comes before what it is computed from")
+        step = graph.PRIMITIVES[name] if name else None
+        held = None if step else value
+        nodes.append(graph.Node(step, tuple(nodes[i] for i in sources), given, held))
+    return tuple(nodes[i] for i in outputs)
 
 
 # In the processes of the pages --------------------------------------------------------
@@ -186,8 +176,24 @@ class Page:
 
     def load(self, source: str) -> dict[str, Any]:
         """What there is to know of the op, but for its code."""
-        self.op = catalogue.load_op(source)
-        return _facts(self.op)
+        op = self.op = catalogue.load_op(source)
+        lists = {
+            kind: [(c.name, dict(c.fields)) for c in getattr(op, kind).values()]
+            for kind in _LISTS
+        }
+        formula = False
+        with contextlib.suppress(Unsupported):
+            formula = bool(op.said("formula"))
+        return {
+            "name": op.name,
+            "group": op.group,
+            "domain": op.domain,
+            "constants": op.constants,
+            "makers": bool(op._makers),
+            "formula": formula,
+            **{name: getattr(op, name) for name in _WORDS},
+            **lists,
+        }
 
     def draw(self, name: str, state: Any, shape: Any, shapes: Any) -> tuple[Any, Any]:
         """A constant, by its maker, and how the generator goes on."""
@@ -226,25 +232,3 @@ class Page:
             sources = [place[source] for source in node.inputs]
             listed.append((step, sources, dict(node.attributes), value))
         return listed, [place[node] for node in returned]
-
-
-def _facts(op: Op) -> dict[str, Any]:
-    """What there is to know of an op, but for its code."""
-    lists = {
-        kind: [(c.name, dict(c.fields)) for c in getattr(op, kind).values()]
-        for kind in _LISTS
-    }
-    try:
-        formula = bool(op.said("formula"))
-    except Unsupported:
-        formula = False
-    return {
-        "name": op.name,
-        "group": op.group,
-        "domain": op.domain,
-        "constants": op.constants,
-        "makers": bool(op._makers),
-        "formula": formula,
-        **{name: getattr(op, name) for name in _WORDS},
-        **lists,
-    }

@@ -285,8 +285,8 @@ def probe(interpreters: Iterable[Interpreter]) -> dict[str, Mapping[str, Any] | 
     with contextlib.ExitStack() as stack:
         for one in interpreters:
             try:
-                worker = Worker(one, timed=False)
-                started.append(stack.enter_context(contextlib.closing(worker)))
+                started.append(Worker(one, timed=False))
+                stack.callback(started[-1].close)
             except Died as reason:
                 found[one.framework] = reason
         for worker in started:
