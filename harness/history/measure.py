@@ -22,6 +22,7 @@ from gradwatch.harness.agreement.suite import in_sample
 from gradwatch.harness.judging.cases import Trial, trials, variants
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import reference
+from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.evidence.proof import BESIDE, Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
@@ -29,7 +30,7 @@ from gradwatch.harness.timing.remote import PHASES, prepare_steps, workers
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.workers.child import Child, Failed, Link
-from gradwatch.harness.workers.interpreters import Interpreter, has_cuda
+from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of, load_op

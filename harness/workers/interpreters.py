@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from gradwatch.harness.project.machines import has_cuda as has_cuda
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.traits import traits_of
 

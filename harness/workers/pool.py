@@ -18,6 +18,7 @@ from queue import Empty, Queue
 
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers import interpreters
+from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.process import LOOK
@@ -209,7 +210,7 @@ class Fleet:
             except Died as reason:
                 with self._lock:
                     self._began.pop(name, None)
-                    if changed := worker.changed and answers:
+                    if changed := worker.process.poll() == CHANGED and answers:
                         self._tasks[name].appendleft(task)
                 if not changed:  # only this task is lost
                     kind = "timeout" if isinstance(reason, Late) else "crash"

@@ -24,7 +24,6 @@ from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import decoded, encoded
-from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.process import LOOK, Process
 
@@ -162,11 +161,6 @@ class Worker(Process):
             self.close()
             raise Absent(str(facts.get("message") or errors[0]))
         return facts
-
-    @property
-    def changed(self) -> bool:
-        """Whether it ended since a page had replaced something that others use."""
-        return bool(self.process.poll() == CHANGED)
 
     def cpu_seconds(self) -> float:
         """What the kernel accounts to all threads of the worker; 0 where unknown."""

@@ -17,9 +17,9 @@ from gradwatch.harness import __main__ as command_line
 from gradwatch.harness.__main__ import Commands
 from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
+from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers.child import Child
-from gradwatch.harness.workers.interpreters import has_cuda
 from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
 from tests.pages import plant

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing import handlers, steps
 from gradwatch.harness.timing.evidence import proof
 from gradwatch.harness.timing.remote import time_trial
 from gradwatch.harness.timing.steps import _busy
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.interpreters import has_cuda
 from gradwatch.harness.workers.messages import Outcome
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.agreed import agree
