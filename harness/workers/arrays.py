@@ -121,7 +121,13 @@ def _sliced(array: Array) -> Array:
 
 
 def _expanded(array: Array) -> Array:
-    constant = [_is_constant(array, axis) for axis in range(array.ndim)]
+    # Bitwise, so that NaN equals itself and -0.0 is not 0.0.
+    raw = np.ascontiguousarray(array).view(np.uint8)
+    raw = raw.reshape(*array.shape, array.itemsize)
+    constant = [
+        bool(array.size) and length > 1 and bool((raw == raw.take([0], axis)).all())
+        for axis, length in enumerate(array.shape)
+    ]
     if array.size > 1 and not any(constant):
         raise ValueError(
             f"an array of shape {array.shape} that changes along every axis"
@@ -130,15 +136,6 @@ def _expanded(array: Array) -> Array:
     kept = np.array(array[tuple(slice(0, 1 if c else None) for c in constant)])
     strides = [0 if c else s for c, s in zip(constant, kept.strides, strict=True)]
     return as_strided(kept, array.shape, strides)
-
-
-def _is_constant(array: Array, axis: int) -> bool:
-    """Bitwise, so that NaN equals itself and -0.0 is not 0.0."""
-    if array.shape[axis] < 2 or array.size == 0:
-        return False
-    raw = np.ascontiguousarray(array).view(np.uint8)
-    raw = raw.reshape(*array.shape, array.itemsize)
-    return bool((raw == raw.take([0], axis)).all())
 
 
 def _negative(array: Array) -> Array:
