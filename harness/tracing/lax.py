@@ -27,10 +27,8 @@ from gradwatch.harness.tracing.aten import elementwise
 from gradwatch.harness.tracing.rules import complex, matrices
 from gradwatch.harness.tracing.rules.matrices import solved, triangle, turned
 from gradwatch.harness.tracing.rules.windows import (
+    convolved,
     gathered,
-    grouped_product,
-    log_of_sums,
-    positions,
     prefixes,
     reduced_into,
     windows,
@@ -373,19 +371,16 @@ def _picked(dtype: Any, which: Any, cases: Sequence[Any]) -> Any:
             here = graph.greater_equal(as_float(which), float(i))
         elif which.dtype != np.bool_:
             here = which >= i
-        chosen = _chosen(dtype, here, case, chosen)
+        if is_inexact(dtype):
+            chosen = both(functools.partial(graph.where, as_mask(here)), case, chosen)
+        elif dtype == np.bool_:
+            mask, a, b = map(as_mask, (here, case, chosen))
+            rest = graph.logical_and(graph.logical_not(mask), b)
+            chosen = graph.logical_or(graph.logical_and(mask, a), rest)
+        else:
+            a, b = as_exact(case, dtype), as_exact(chosen, dtype)
+            chosen = jnp.where(as_exact(here, bool), a, b)
     return chosen
-
-
-def _chosen(dtype: Any, mask: Any, a: Any, b: Any) -> Any:
-    """a where the mask is true, b elsewhere."""
-    if is_inexact(dtype):
-        return both(functools.partial(graph.where, as_mask(mask)), a, b)
-    if dtype == np.bool_:
-        mask, a, b = map(as_mask, (mask, a, b))
-        here = graph.logical_and(mask, a)
-        return graph.logical_or(here, graph.logical_and(graph.logical_not(mask), b))
-    return jnp.where(as_exact(mask, bool), as_exact(a, dtype), as_exact(b, dtype))
 
 
 def _linear_solve(walk: Walk, equation: Any, *args: Any) -> list[Any]:
@@ -628,12 +623,8 @@ def _convolved(equation: Any, x: Node, kernel: Node) -> Node:
     numbers = p["dimension_numbers"]
     x = graph.permute_dims(x, numbers.lhs_spec)
     kernel = graph.permute_dims(kernel, numbers.rhs_spec)
-    axes = windows(
-        *(x.shape[2:], kernel.shape[2:], p["window_strides"], p["padding"]),
-        *(p["rhs_dilation"], p["lhs_dilation"]),
-    )
-    groups = p["feature_group_count"]
-    y = grouped_product(x, kernel, positions(x.shape, axes), groups)
+    how = "window_strides padding rhs_dilation lhs_dilation feature_group_count"
+    y = convolved(x, kernel, *(p[name] for name in how.split()))
     return graph.permute_dims(y, tuple(map(int, np.argsort(numbers.out_spec))))
 
 
@@ -739,12 +730,22 @@ ON_COMPLEX: dict[str, Rule] = {
     "triangular_solve": _triangular,
     "lu": _lu,
 }
+_REDUCED: dict[str, Rule] = {
+    "reduce_sum": graph.sum,
+    "reduce_max": graph.max,
+    "reduce_min": graph.min,
+    "reduce_prod": graph.prod,
+    "reduce_and": lambda x, axes: graph.all(as_mask(x), axes),
+    "reduce_or": lambda x, axes: graph.any(as_mask(x), axes),
+}
 _CUMULATED: dict[str, Rule] = {
     "cumsum": graph.cumulative_sum,
     "cumprod": graph.cumulative_prod,
     "cummax": functools.partial(prefixes, graph.maximum),
     "cummin": functools.partial(prefixes, graph.minimum),
-    "cumlogsumexp": log_of_sums,
+    "cumlogsumexp": functools.partial(
+        prefixes, lambda *ends: graph.logsumexp(graph.stack(ends, -1), axis=-1)
+    ),
 }
 #: What works on each part of a complex number.
 _PARTWISE = """
@@ -765,16 +766,7 @@ RULES: dict[str, Rule] = {
     "transpose": lambda equation, x: graph.permute_dims(
         x, equation.params["permutation"]
     ),
-    **{
-        f"reduce_{name}": functools.partial(_reduced, getattr(graph, name))
-        for name in ("sum", "max", "min", "prod")
-    },
-    "reduce_and": functools.partial(
-        _reduced, lambda x, axes: graph.all(as_mask(x), axes)
-    ),
-    "reduce_or": functools.partial(
-        _reduced, lambda x, axes: graph.any(as_mask(x), axes)
-    ),
+    **{name: functools.partial(_reduced, rule) for name, rule in _REDUCED.items()},
     **{
         name: _plain(elementwise.logical(f"logical_{name}"))
         for name in ("and", "or", "xor", "not")

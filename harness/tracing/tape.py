@@ -511,12 +511,10 @@ class Tape(TorchDispatchMode):
         graph.output(tuple(map(self._read, returned)))
         read = {reading.node for reading in self.program.readings}
         for node in reversed(graph.nodes):
-            if not node.users and node not in read and node.op in _ERASED:
+            made = node.op in ("call_function", "get_attr")
+            if made and not node.users and node not in read:
                 graph.erase_node(node)
         return self.program
-
-
-_ERASED = ("call_function", "get_attr")
 
 
 def draws(target: Any) -> bool:

@@ -150,9 +150,12 @@ class Traced:
         """Raise Untraceable where rounding may turn around what decided what ran.
 
         A number that was read is moved as far as rounding may move it, to either side;
-        then the same operators have to run.
+        then the same operators have to run. Results that change with the signs of
+        another algorithm's vectors are refused, too.
         """
-        self._refuse_free_signs()
+        vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
+        if vectors and signs_show(lambda: self.graph().outputs.values()):
+            raise Untraceable(f"aten.{vectors[0]}", SIGNS, "signs")
         readings = self.program.readings
         if not readings:
             return
@@ -212,12 +215,6 @@ class Traced:
             )
         except Exception:  # noqa: BLE001  # another number of elements fits nothing
             return True
-
-    def _refuse_free_signs(self) -> None:
-        """Raise Untraceable where another algorithm's vectors give another result."""
-        vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
-        if vectors and signs_show(lambda: self.graph().outputs.values()):
-            raise Untraceable(f"aten.{vectors[0]}", SIGNS, "signs")
 
     @property
     def ops(self) -> tuple[str, ...]:

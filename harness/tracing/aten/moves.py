@@ -57,7 +57,8 @@ def is_move(name: str) -> bool:
 def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
     if target._schema.name.split("::")[1] in VIEWS:
-        return _viewed(args[0], target(_unheld(args[0].shape), *args[1:], **kwargs))
+        unheld = torch.empty(args[0].shape, device="meta")
+        return _viewed(args[0], target(unheld, *args[1:], **kwargs))
     known = target._schema.arguments
     given = {**dict(zip((a.name for a in known), args, strict=False)), **kwargs}
     numbers = [a.name for a in known if str(a.type) == "number" and a.name in given]
@@ -76,13 +77,9 @@ def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
     return moved(run, **{k: v for k, v in given.items() if v is not None})
 
 
-def _unheld(shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty(shape, device="meta")
-
-
 def _viewed(x: Node, out: torch.Tensor) -> Node:
     """A view of all elements of a node, or copies of it, by its strides."""
-    out = out if out._is_view() else _unheld(tuple(out.shape))
+    out = out if out._is_view() else torch.empty(out.shape, device="meta")
     strides, shape = out.stride(), tuple(out.shape)
     if not out.numel():
         return graph.reshape(graph.gather(x, index=np.zeros(0, np.intp)), shape)

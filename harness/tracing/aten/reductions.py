@@ -108,8 +108,8 @@ def _log_of_sum_over(x: Node, axis: tuple[int, ...], *, keepdims: bool) -> Node:
 def _logcumsumexp(x: Node, dim: int) -> Node:
     """Each prefix relative to its own maximum, by doubling the prefixes' length.
 
-    Not `windows.log_of_sums`, which has no -inf beside the first prefixes: by it the
-    digits that PyTorch's gradient loses at large numbers are not explained.
+    Not by `windows.prefixes`, which has no -inf beside the first ones: by it the digits
+    that PyTorch's gradient loses at large numbers are not explained.
     """
     if not x.ndim:
         return x

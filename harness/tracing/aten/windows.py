@@ -12,8 +12,8 @@ import torch
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.rules.windows import (
     Index,
+    convolved,
     gathered,
-    grouped_product,
     listed,
     positions,
     windows,
@@ -43,11 +43,10 @@ def _convolution(
     stride, padding, dilation, more = (
         listed(v, n) for v in (stride, padding, dilation, output_padding)
     )
-    kernel, ends, apart = weight.shape[2:], [(p, p) for p in padding], None
+    ends, apart = [(p, p) for p in padding], None
     if transposed:
-        reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        triples = zip(reach, padding, more, strict=True)
-        ends = [(r - p, r - p + m) for r, p, m in triples]
+        each = zip(weight.shape[2:], dilation, padding, more, strict=True)
+        ends = [(d * (k - 1) - p, d * (k - 1) - p + m) for k, d, p, m in each]
         stride, apart = [1] * n, stride
 
         def turned(w: torch.Tensor) -> torch.Tensor:
@@ -55,8 +54,7 @@ def _convolution(
             return w.flatten(0, 1).flip(tuple(range(2, w.ndim - 1)))
 
         weight = moved(turned, weight)
-    place = windows(x.shape[2:], kernel, stride, ends, dilation, apart)
-    y = grouped_product(x, weight, positions(x.shape, place), groups)
+    y = convolved(x, weight, stride, ends, dilation, apart, groups)
     return y if bias is None else y + graph.reshape(bias, (bias.size,) + (1,) * n)
 
 

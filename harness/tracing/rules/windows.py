@@ -72,17 +72,24 @@ def gathered(x: Node, places: Sequence[Index], outside: float) -> Node:
     return graph.gather(x, np.asarray(outside), index=index)
 
 
-def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
-    """A convolution: the windows of x at those places, times the weight's channels."""
+def convolved(
+    x: Node,
+    weight: Node,
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    stretch: Sequence[int] | None,
+    groups: int,
+) -> Node:
+    """A convolution: the `windows` of x times the channels of a weight, by groups."""
     n = weight.ndim - 2
     batch, channels, made = x.shape[0], x.shape[1] // groups, weight.shape[0]
-    out, taps = place.shape[2 : 2 + n], math.prod(weight.shape[2:])
+    axes = windows(x.shape[2:], weight.shape[2:], stride, padding, dilation, stretch)
+    place, taps = positions(x.shape, axes), math.prod(weight.shape[2:])
+    out = place.shape[2 : 2 + n]
     place = place.reshape(batch, groups, channels, math.prod(out), taps)
-    place = (
-        place.transpose(0, 1, 3, 2, 4).reshape(batch, groups, -1, channels * taps)
-        if place.size
-        else np.zeros((batch, groups, math.prod(out), channels * taps), np.intp)
-    )
+    place = place.transpose(0, 1, 3, 2, 4)
+    place = place.reshape(batch, groups, math.prod(out), channels * taps)
     rows = graph.gather(x, index=place)
     columns = graph.reshape(weight, (groups, made // groups, channels * taps))
     y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
@@ -92,14 +99,13 @@ def grouped_product(x: Node, weight: Node, place: Index, groups: int) -> Node:
 # Groups -------------------------------------------------------------------------------
 
 
-def _mean(rows: Node, counts: NDArray[Any]) -> Node:
-    return graph.sum(rows, axis=-1) / counts.astype(float)
-
-
 # A reduction of rows (and of how many elements each has), and what it ignores.
 _REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
     "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
-    "mean": (_mean, 0.0),
+    "mean": (
+        lambda rows, counts: graph.sum(rows, axis=-1) / counts.astype(float),
+        0.0,
+    ),
     # Times 1, since an honest product rounds even where one factor is all there is.
     "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
     "max": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
@@ -167,12 +173,3 @@ def prefixes(combine: Callable[..., Any], x: Any, axis: int) -> Any:
         y = both(lambda *ends: graph.concat(ends, -1), y[..., :step], later)
         step *= 2
     return both(lambda part: graph.moveaxis(part, -1, axis), y)
-
-
-def log_of_sums(x: Node, axis: int) -> Node:
-    """Of the exponentials of all prefixes."""
-
-    def both(a: Node, b: Node) -> Node:
-        return graph.logsumexp(graph.stack((a, b), -1), axis=-1)
-
-    return prefixes(both, x, axis)
