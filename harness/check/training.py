@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
 from gradwatch.harness.check.frameworks.loop import LOSSES, OPTIMIZERS, parts
 from gradwatch.harness.check.frameworks.observation import Observation
+from gradwatch.harness.check.frameworks.pytorch import mapped
 from gradwatch.harness.check.frameworks.runs import (
     Graph,
     Tensor,
@@ -210,8 +211,8 @@ class Stage:
     def _request(self, varied: bool, by_rows: bool) -> dict[str, Any]:
         """What `loop.Training.stage` is asked."""
         trial, rng = self.trial, self.rng
-        flat, spec = tree_flatten((trial.args, dict(trial.kwargs)))
-        given = [v for v in flat if isinstance(v, Tensor)]
+        called = trial.args, dict(trial.kwargs)
+        given = [v for v in tree_leaves(called) if isinstance(v, Tensor)]
         length = next((len(t) for t in given if t.ndim), 0) if by_rows else 0
         self.by_rows = [0 < length == (len(t) if t.ndim else 0) for t in given]
         most = max(1, min(LARGER * length, MOST * length // max(1, sum(trial.sizes))))
@@ -224,9 +225,7 @@ class Stage:
             for t, by in zip(given, self.by_rows, strict=True)
         ]
         tables = iter(self.tables)
-        data = [next(tables) if isinstance(v, Tensor) else v for v in flat]
-        follows = [w and self.learns for w in self.plain.wanted[: len(given)]]
-        self.flat, self.spec, self.follows = flat, spec, follows
+        self.follows = [w and self.learns for w in self.plain.wanted[: len(given)]]
         own = getattr(torch, trial.dtype)
         grad = "none" if self.is_first else self._of("grad", GRADS)
         optimizer, lr = self._of("optimizer", list(OPTIMIZERS)), (1e-3, 1e-1)
@@ -242,9 +241,9 @@ class Stage:
             f"{', in float64' if self.in_float64 else ''}"
         )
         return {
-            "data": tree_unflatten(data, spec),
+            "data": mapped(lambda _: next(tables), called),
             "by_rows": self.by_rows,
-            "follows": follows,
+            "follows": self.follows,
             "names": self.plain.call.state,
             "state": self._start(varied),
             "learned": self.plain.wanted[len(given) :],
@@ -318,8 +317,8 @@ class Stage:
         record, count = step.record, len(self.follows)
         pairs = zip(record["tensors"][:count], self.follows, strict=True)
         new = iter([t.requires_grad_(follows) for t, follows in pairs])
-        flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
-        args, kwargs = tree_unflatten(flat, self.spec)
+        called = self.trial.args, dict(self.trial.kwargs)
+        args, kwargs = mapped(lambda _: next(new), called)
         state = zip(self.plain.call.state, record["tensors"][count:], strict=True)
         trial = replace(
             self.trial,

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 Tensor = torch.Tensor
 Tensors = list["Tensor | None"]
@@ -86,12 +86,10 @@ class Training:
         torch.manual_seed(asked["seed"])
         torch.set_num_threads(1 if asked["one_thread"] else THREADS)
         self.noise = torch.Generator(device).manual_seed(asked["seed"])
-        flat, self.spec = tree_flatten(asked["data"])
-        self.flat = [
-            cast(v.to(device), asked["dtype"]) if isinstance(v, Tensor) else v
-            for v in flat
-        ]
-        self.tables = [v for v in self.flat if isinstance(v, Tensor)]
+        self.data = tree_map_only(
+            Tensor, lambda v: cast(v.to(device), asked["dtype"]), asked["data"]
+        )
+        self.tables = [v for v in tree_leaves(self.data) if isinstance(v, Tensor)]
         for table, follows in zip(self.tables, asked["follows"], strict=True):
             table.requires_grad_(follows)
         starts = [cast(t.to(device), asked["dtype"]) for t in asked["state"]]
@@ -136,8 +134,7 @@ class Training:
     ) -> dict[str, Tensors]:
         """Forward and backward; what they started from, and what came out."""
         self.before, new = self._copies((*given, *self.state)), iter(given)
-        flat = [next(new) if isinstance(v, Tensor) else v for v in self.flat]
-        args, kwargs = tree_unflatten(flat, self.spec)
+        args, kwargs = tree_map_only(Tensor, lambda _: next(new), self.data)
         own = () if isinstance(self.model, torch.nn.Module) else self.state
         self.called = (*args, *own), kwargs
         if seed is not None:

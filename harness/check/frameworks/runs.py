@@ -62,34 +62,24 @@ class Graph:
         self, function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
     ) -> None:
         self.function, self.tensors, self.wanted = function, tensors, wanted
-        self.leaves = self.given = self._leaves()
         self.left: dict[Any, dict[str, Any]] = {}
-        try:
-            self.outputs = self._called()
-        except RuntimeError as error:
-            if "leaf Variable" not in str(error):
-                raise
-            # PyTorch lets nobody write to a leaf, but to what a layer before it made.
-            self.leaves = self._leaves()
-            self.given = [leaf.clone() if w else leaf for leaf, w in self._pairs()]
-            self.outputs = self._called()
+        for by_copies in (False, True):
+            pairs = zip(tensors, wanted, strict=True)
+            self.leaves = [replica(t).requires_grad_(w) for t, w in pairs]
+            # The leaves that need a gradient.
+            self.sources = [t for t, w in zip(self.leaves, wanted, strict=True) if w]
+            self.given = [
+                t.clone() if by_copies and t.requires_grad else t for t in self.leaves
+            ]
+            try:
+                with self.held():
+                    self.outputs = tuple(function(*self.given))
+                break
+            except RuntimeError as error:
+                # PyTorch lets nobody write to a leaf, but to what a layer before made.
+                if by_copies or "leaf Variable" not in str(error):
+                    raise
         self.first_outputs = [y.detach().clone() for y in self.outputs]
-
-    def _called(self) -> tuple[Tensor, ...]:
-        with self.held():
-            return tuple(self.function(*self.given))
-
-    def _leaves(self) -> list[Tensor]:
-        pairs = zip(self.tensors, self.wanted, strict=True)
-        return [replica(tensor).requires_grad_(wanted) for tensor, wanted in pairs]
-
-    def _pairs(self) -> Iterator[tuple[Tensor, bool]]:
-        return zip(self.leaves, self.wanted, strict=True)
-
-    @property
-    def sources(self) -> list[Tensor]:
-        """The leaves that need a gradient."""
-        return [leaf for leaf, wanted in self._pairs() if wanted]
 
     def differentiable(
         self, cotangents: Sequence[Tensor | None]
