@@ -345,8 +345,7 @@ class Budget:
         own = [trial for trial in trials if trial.as_given]
         for trial in own:
             if sum(trial.sizes) >= MANY:
-                elements = self.cost(trial, math.inf).elements
-                require_memory(trial.name, elements, self.memory)
+                self.require(trial.name, self.cost(trial, math.inf).elements)
         for trial in own:
             yield from self._timed(trial)
         waiting = [trial for trial in trials if not trial.as_given]
@@ -366,6 +365,20 @@ class Budget:
             notes.append(
                 f"left out, the budget being {self.allowed:g} s: {names};"
                 f" budget={needs} has them"
+            )
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what was freed
+
+    def require(self, name: str, elements: int) -> None:
+        """Refuse what would end the process.
+
+        Raises:
+            ValueError: The numbers alone are more than the memory.
+        """
+        if elements * LEAST > self.memory:
+            raise ValueError(
+                f"{name} needs some {elements * LEAST / 2**30:.3g} GiB, and this"
+                f" machine has {self.memory / 2**30:.3g} GiB: give smaller inputs"
             )
 
     def _timed(self, trial: Trial) -> Iterator[Trial]:
@@ -396,19 +409,6 @@ class Budget:
         return self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
 
 
-def require_memory(name: str, elements: int, has: int) -> None:
-    """Refuse what would end the process.
-
-    Raises:
-        ValueError: The numbers alone are more than the memory.
-    """
-    if elements * LEAST > has:
-        raise ValueError(
-            f"{name} needs some {elements * LEAST / 2**30:.3g} GiB, and this machine"
-            f" has {has / 2**30:.3g} GiB: give smaller inputs"
-        )
-
-
 def out_of_memory(error: Exception) -> str:
     """How much was asked for, and how much there is; "" if that is not why."""
     said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
@@ -419,9 +419,3 @@ def out_of_memory(error: Exception) -> str:
     return (
         f"needs {needs} in one piece, and this machine has {memory() / 2**30:.3g} GiB"
     )
-
-
-def give_back() -> None:
-    """Return what a check has freed to the system: glibc keeps it."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)

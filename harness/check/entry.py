@@ -20,11 +20,9 @@ from gradwatch.harness.check.choice import (
     Budget,
     Choice,
     Trial,
-    give_back,
     handed_over,
     out_of_memory,
     planned,
-    require_memory,
     widest,
 )
 from gradwatch.harness.check.examine import examined, in_process
@@ -52,7 +50,6 @@ from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.workers.evaluate import in_short
@@ -295,9 +292,7 @@ class Session:
                 f"the candidate cannot be called: it is of type {kind}; tensors of your"
                 " own go into inputs="
             )
-        elif (
-            self.candidate is not None and theirs and self.used is not framework("jax")
-        ):
+        elif self.candidate and theirs and self.used is not framework("jax"):
             from gradwatch.harness.check.frameworks.bridge import in_torch
 
             self.candidate = in_torch(self.candidate)
@@ -335,7 +330,6 @@ class Session:
                 trained = list(self._trained([t for t in trials if t.as_given]))
             rows = [*self._rows(trials), *trained]
             self._refuse_other_steps(trials, rows)
-        give_back()
         return Report(
             *(*self._names(), self.device, tuple(rows)),
             tuple(dict.fromkeys(self.notes)),
@@ -481,7 +475,7 @@ class Session:
             yield from handed_over(blank, label, args)
         for sizes, extra in specs:
             elements = sum(math.prod(spec.shape) for spec in sizes)
-            require_memory(named(sizes), elements, memory())
+            self.budget.require(named(sizes), elements)
             tried = planned(
                 *(replace(blank, kwargs={**kwargs, **extra}), sizes),
                 admits=self._admits,

@@ -108,7 +108,7 @@ def test_of_the_caller_s_own_it_is_one_line_and_not_the_end_of_the_process():
 
 
 def test_numbers_beyond_the_memory_are_not_even_made(monkeypatch):
-    monkeypatch.setattr("gradwatch.harness.check.entry.memory", lambda: 1 << 20)
+    monkeypatch.setattr("gradwatch.harness.check.choice.memory", lambda: 1 << 20)
     with pytest.raises(ValueError, match=r"^4x50000 needs some .*: give smaller"):
         check(torch.sigmoid, shapes=[(4, 50_000)])
 

@@ -16,7 +16,6 @@ import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -90,30 +89,30 @@ def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]
         return False, False
     import jax
 
-    ours, theirs = (_speaks(function, "jax", "jaxlib") for function in functions)
-    plain = [callable(f) and not _speaks(f, "torch") for f in functions]
+    homes = [_homes(function) for function in functions]
+    ours, theirs = (not own.isdisjoint(("jax", "jaxlib")) for own in homes)
+    plain = [
+        callable(f) and "torch" not in h for f, h in zip(functions, homes, strict=True)
+    ]
     arrays = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs))
     if ours or theirs or arrays:  # a product is JAX's as it is PyTorch's
         return ours or plain[0], theirs or plain[1]
     return False, False
 
 
-def _speaks(value: Any, *frameworks: str) -> bool:
-    """Whether a function is made by a framework, or names it in its code."""
-    inner = inspect.unwrap(value) if callable(value) else value
+def _homes(function: Any) -> set[str]:
+    """The packages that a function is made by, and those that its code names."""
+    inner = inspect.unwrap(function) if callable(function) else function
     inner = getattr(inner, "func", inner)  # of a partial
     code, around = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
     used = [around.get(name) for name in _names_in(code)] if code else []
-    homes = {home for one in (value, inner, *used) for home in _homes(one)}
-    return not homes.isdisjoint(frameworks)
-
-
-def _homes(value: Any) -> Iterator[str]:
-    """The packages that a module, a function or an object comes from."""
-    for one in (value, *type(value).__mro__):
-        module = isinstance(one, types.ModuleType)
-        name = one.__name__ if module else getattr(one, "__module__", "")
-        yield str(name).partition(".")[0]
+    homes = set()
+    for held in (function, inner, *used):
+        for one in (held, *type(held).__mro__):
+            is_module = isinstance(one, types.ModuleType)
+            name = one.__name__ if is_module else getattr(one, "__module__", "")
+            homes.add(str(name).partition(".")[0])
+    return homes
 
 
 def _names_in(code: types.CodeType) -> list[str]:
