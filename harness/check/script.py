@@ -8,7 +8,7 @@ import pkgutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.verdict import allowed
-from gradwatch.harness.project.descent import Cut, cuts, descend, plainer
+from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.workers.arrays import values_of
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
@@ -179,11 +179,9 @@ def _shrunk(
             rows = examined(subject, candidate, attempt)
         except Exception:  # noqa: BLE001  # the reference takes no such input
             return None
-        wanted = (row.judgement.tensor, row.judgement.verdict)
-        return next(
-            (r for r in rows if (r.judgement.tensor, r.judgement.verdict) == wanted),
-            None,
-        )
+        wanted = row.judgement.tensor, row.judgement.verdict
+        judged = ((r, (r.judgement.tensor, r.judgement.verdict)) for r in rows)
+        return next((r for r, found in judged if found == wanted), None)
 
     end = time.monotonic() + SECONDS
     best = trial, row
@@ -199,12 +197,9 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
     used = trial.framework
     if trial.cotangents:
         yield replace(trial, cotangents=())
-    for cut in cuts(t.shape for t in used.tensors(trial.args)):
-
-        def short(tensor: Any, cut: Cut = cut) -> Any:
-            return used.array_of(tensor)[cut(tensor.shape)].copy()
-
-        yield _changed(trial, short)
+    arrays = [(t, used.array_of(t)) for t in used.tensors(trial.args)]
+    for cut in cuts(t.shape for t, _ in arrays):
+        yield _changed(trial, {id(t): a[cut(t.shape)].copy() for t, a in arrays})
 
 
 def _plainer(trial: Trial) -> Iterator[Trial]:
@@ -215,18 +210,14 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
     for value in used.tensors(trial.args):
         array = used.array_of(value)
         for plain in plainer(array) if array.dtype.kind == "f" else ():
-
-            def instead(tensor: Any, value: Any = value, plain: Any = plain) -> Any:
-                return plain if tensor is value else None
-
-            yield _changed(trial, instead)
+            yield _changed(trial, {id(value): plain})
 
 
-def _changed(trial: Trial, values: Callable[[Any], Any]) -> Trial:
-    """The trial with other numbers in its tensors, where there are any."""
+def _changed(trial: Trial, values: Mapping[int, Any]) -> Trial:
+    """The trial with other numbers in some of its tensors, by their ids."""
 
     def other(tensor: Any) -> Any:
-        if (made := values(tensor)) is None:
+        if (made := values.get(id(tensor))) is None:
             return tensor
         held = trial.framework.filled(made, tensor, trial.regime.layout)
         return held.requires_grad_() if getattr(tensor, "requires_grad", 0) else held
