@@ -121,7 +121,7 @@ class Report:
     @property
     def failures(self) -> tuple[Row, ...]:
         """What a correct candidate could not have earned in the caller's domain."""
-        return tuple(r for r in self._domain if self._fails(r))
+        return tuple(r for r in self._deciding if not r.judgement.passes)
 
     @property
     def edges(self) -> tuple[Row, ...]:
@@ -136,19 +136,20 @@ class Report:
 
     @property
     def _domain(self) -> list[Row]:
-        """What decides; where the edges do not, without them."""
+        """Without the edges, where they do not decide."""
         return [r for r in self.rows if self.edges_fail or not r.edge]
 
-    def _fails(self, row: Row) -> bool:
-        return not row.judgement.passes and (self.refusals_fail or not row.refused)
+    @property
+    def _deciding(self) -> list[Row]:
+        """Without the refusals, too, where these do not."""
+        return [r for r in self._domain if self.refusals_fail or not r.refused]
 
     @property
     def _heaps(self) -> dict[tuple[str, str], list[Row]]:
         """The rows that decide, by tensor and precision."""
         heaps: dict[tuple[str, str], list[Row]] = {}
-        for row in self._domain:
-            if self.refusals_fail or not row.refused:
-                heaps.setdefault((row.judgement.tensor, row.dtype), []).append(row)
+        for row in self._deciding:
+            heaps.setdefault((row.judgement.tensor, row.dtype), []).append(row)
         return heaps
 
     @property
@@ -308,7 +309,7 @@ class Report:
 
     def _cells(self) -> list[tuple[str, ...]]:
         """The header, then a line for each tensor and precision: its worst trial."""
-        heaps = _by_line([r for rows in self._heaps.values() for r in rows])
+        heaps = _by_line(self._deciding)
         shown = {key: _shown(rows) for key, rows in heaps.items()}
         ordered = sorted(shown, key=lambda key: shown[key].rank, reverse=True)
         return [COLUMNS, *(_cells(shown[key], heaps[key]) for key in ordered)]
