@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,17 +48,11 @@ def cause_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> st
 
 def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
     """Names of the floating tensors that a Function keeps outside of the graph."""
-
-    def outside(value: Any) -> bool:
-        return (
-            floating(value)
-            and not value.requires_grad
-            and not any(same(value, given) for given in inputs)
-        )
-
     saved = {f"saved_tensors[{i}]": t for i, t in enumerate(ctx.saved_tensors)}
-    kept = {**vars(ctx), **saved}
-    yield from (f"ctx.{name}" for name, value in kept.items() if outside(value))
+    for name, value in {**vars(ctx), **saved}.items():
+        outside = floating(value) and not value.requires_grad
+        if outside and not any(same(value, given) for given in inputs):
+            yield f"ctx.{name}"
 
 
 #: What makes a constant of a tensor, by how a person writes it.
@@ -123,11 +116,11 @@ def cuts_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> lis
 
 def _line() -> str:
     """The innermost line outside PyTorch and this module, and what stands there."""
-    frame = sys._getframe(1)
-    while frame.f_back and (
-        frame.f_code.co_filename == __file__ or "/torch/" in frame.f_code.co_filename
-    ):
-        frame = frame.f_back
-    file, number = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(file, number).strip()
-    return f"{Path(file).name}:{number}" + (f" ({text})" if text else "")
+    frames = reversed(traceback.extract_stack())
+    theirs = (
+        f for f in frames if f.filename != __file__ and "/torch/" not in f.filename
+    )
+    at = next(theirs)
+    return f"{Path(at.filename).name}:{at.lineno}" + (
+        f" ({at.line})" if at.line else ""
+    )

@@ -261,14 +261,11 @@ def _overwritten(
 ) -> Iterator[tuple[str, int, str]]:
     """What was handed out, and is another after the function has been called again."""
     again = "changed when the function was called again: its memory is used twice"
-    for i, (y, before) in enumerate(
-        zip(first.outputs, first.first_outputs, strict=True)
-    ):
-        if not same(y, before):
-            yield "output", i, again
-    for i, (gradient, copy) in enumerate(zip(gradients, kept, strict=True)):
-        if not same(gradient, copy):
-            yield "gradient", i, again
+    before = {"output": first.first_outputs, "gradient": kept}
+    for kind, now in ("output", first.outputs), ("gradient", gradients):
+        for i, pair in enumerate(zip(now, before[kind], strict=True)):
+            if not same(*pair):
+                yield kind, i, again
 
 
 def _mutated(
