@@ -340,11 +340,7 @@ class Session:
         )
 
     def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
-        """Every judgement on the trials that fit into the budget.
-
-        Where the reference refuses numbers that the caller did not give, that trial is
-        left out, and a note says so.
-        """
+        """Every judgement on the trials that fit; a note says what is left out."""
         at, left_out, diagnoses = "", list[tuple[str, str]](), Diagnoses()
         how = self.compute, self.notes, diagnoses
         with ticking(lambda: at, terminal=not self.announce, log=False):

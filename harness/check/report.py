@@ -340,10 +340,7 @@ def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
 
 
 def _shown(rows: Sequence[Row]) -> Row:
-    """Of a tensor's rows the first that fails: trials begin with the plainest.
-
-    Where none fails, the one nearest to its limit.
-    """
+    """The first that fails, as trials begin with the plainest; else the least right."""
     failing = (row for row in rows if not row.judgement.passes)
     return next(failing, None) or max(rows, key=lambda row: row.rank)
 

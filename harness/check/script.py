@@ -168,10 +168,9 @@ class _Verbatim(str):
 def _shrunk(
     subject: Any, candidate: Function | Elsewhere | None, trial: Trial, row: Row
 ) -> tuple[Trial, Row] | None:
-    """A trial with fewer elements and plainer numbers, and what fails there.
+    """A trial of fewer and plainer numbers in which the same tensor fails alike.
 
-    The same tensor has to fail with the same verdict. None for a step of a training
-    that is right alone.
+    None for a step of a training that is right alone.
     """
 
     def failing(attempt: Trial) -> Row | None:

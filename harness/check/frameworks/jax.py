@@ -62,11 +62,7 @@ def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Arra
 
 
 def _paired(values: Array, dtype: str) -> Array:
-    """Complex numbers of real ones, whose last axis has the two parts.
-
-    Raises:
-        ValueError: JAX has none of that precision.
-    """
+    """Complex numbers of real ones, whose last axis has the two parts."""
     if dtype not in ("float32", "float64"):
         raise ValueError(f"JAX has no complex numbers of {dtype}")
     parts = np.asarray(values, dtype)

@@ -84,11 +84,7 @@ def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
 
 
 def _paired(parts: Tensor, dtype: str) -> Tensor:
-    """Complex numbers of real ones, whose last axis has the two parts.
-
-    Raises:
-        ValueError: PyTorch has none of that precision.
-    """
+    """Complex numbers of real ones, whose last axis has the two parts."""
     if dtype == "bfloat16":
         raise ValueError(f"PyTorch has no complex numbers of {dtype}")
     return torch.complex(*parts.to(getattr(torch, dtype)).unbind(-1))
@@ -219,8 +215,7 @@ def settings(device: str, compute: str | None) -> Iterator[None]:
 def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
     """Set TF32 only where it is asked for, and sums of 16 bits in float32, as `agree`.
 
-    By default cuDNN's convolutions of float32 have TF32, and a right one would be
-    accused. The caller's settings come back.
+    By default cuDNN's convolutions have TF32, and a right one would be accused.
     """
     if device == "cpu":
         yield
