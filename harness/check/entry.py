@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import itertools
 import math
 import re
 import time
@@ -408,10 +407,10 @@ class Session:
         """Raise where a forward that was accused by cannot be the definition."""
         wrong = {r.trial for r in rows if r.own and r.judgement.verdict == "disagree"}
         own = next((t for t in trials if t.as_given and t.name in wrong), None)
-        from_forward = self.candidate is None and not isinstance(
-            self.subject, OpSubject
-        )
-        if from_forward and own and not self.subject.steps_have_its_slope(own):
+        traced = not isinstance(self.subject, OpSubject)
+        if own is None or self.candidate is not None or not traced:
+            return
+        if not self.subject.steps_have_its_slope(own):
             name = self.subject.name
             raise ValueError(
                 f"the steps of {name}'s forward have another slope than its values (an"
@@ -472,16 +471,16 @@ class Session:
         for sizes, extra in specs:
             elements = sum(math.prod(spec.shape) for spec in sizes)
             self.budget.require(named(sizes), elements)
-            tried = planned(
+            for trial in planned(
                 *(replace(blank, kwargs={**kwargs, **extra}), sizes),
                 admits=self._admits,
                 runs=self._runs,
                 notes=self.notes,
                 pinned=self.subject.lengths,
-            )
-            first = next(tried)
-            self._refuse_what_raises(first)
-            yield from itertools.chain([first], tried)
+            ):
+                if trial.as_given:
+                    self._refuse_what_raises(trial)
+                yield trial
 
     def _admits(self, trial: Trial) -> bool:
         """Whether the reference takes these inputs; if not it raises what it likes."""
@@ -531,7 +530,7 @@ class Session:
         if shapes is not None:
             yield each(shapes), {}
             return
-        op = self.subject.op if isinstance(self.subject, OpSubject) else None
+        op = getattr(self.subject, "op", None)
         listed = cases if cases is not None else op.cases.values() if op else ()
         for case in listed:
             fields = case.fields.items()

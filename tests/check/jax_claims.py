@@ -418,6 +418,13 @@ def trees_are_inputs():
     assert {"dp['w']", "dp['b']", "dx"} <= {j.tensor for j in report}
 
 
+def cases_are_sets_of_shapes_and_without_any_it_is_said_what_to_give():
+    case = gradwatch.Case("rows", x=(3, 4))
+    check(jax.nn.silu, cases=[case], quick=True).assert_ok()
+    with pytest.raises(ValueError, match="give inputs, shapes or cases"):
+        check(jax.nn.silu)
+
+
 def an_op_page_judges_a_function_of_jax():
     right = check("softmax", jax.nn.softmax, shapes=[(3, 4)], kwargs={"axis": -1})
     right.assert_ok()
