@@ -16,14 +16,10 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.check import shapes
-from gradwatch.harness.check.hidden import hidden
-from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.shapes import Spec, Specs
 from gradwatch.harness.judging.cases import REGIMES, TAILS, Regime, cotangent
-from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import MOST, Cost
-from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.project.machines import memory
 from gradwatch.impls.catalogue import known
 
@@ -132,14 +128,6 @@ class Trial:
         shape = tuple(self.framework.numbers(like).shape)
         values = cotangent(rng, shape, self.regime.cotangent)
         return self.framework.filled(values, like, self.regime.cotangent_layout)
-
-    def row(self, judgement: Judgement, how: str, right: Reference | None) -> Row:
-        """A judgement with what is known of its trial."""
-        return Row(
-            *(self.name, self.dtype, judgement, how, *hidden(judgement, right)),
-            own=self.as_given,
-            edge=self.edge,
-        )
 
 
 @dataclass

@@ -33,6 +33,7 @@ from gradwatch.harness.check.frameworks import (
     framework,
     require_instance,
 )
+from gradwatch.harness.check.hidden import row_of
 from gradwatch.harness.check.report import Report, Row, joined
 from gradwatch.harness.check.shapes import (
     COMPLEX,
@@ -54,7 +55,7 @@ from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.fork import Ended, forked
 from gradwatch.impls.catalogue import known
-from gradwatch.impls.contract import Case, Op
+from gradwatch.impls.contract import Case, Op, as_tuple
 
 
 def check(
@@ -138,7 +139,7 @@ def check(
             and the way round.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
-    given = None if inputs is None else _several(inputs)
+    given = None if inputs is None else as_tuple(inputs)
     session = Session(
         *(reference, candidate, device, compute, seed, order),
         choice=Choice(only, skip, quick, edges, strict, budget, train),
@@ -203,14 +204,9 @@ def gradgradcheck(
 
     `grad_outputs` are the cotangents, one for each output; random where not given.
     """
-    how = raise_exception, as_pytorch, _several(grad_outputs)
+    given = () if grad_outputs is None else as_tuple(grad_outputs)
+    how = raise_exception, as_pytorch, given
     return _agrees("gradgradcheck", func, inputs, ["hvp"], *how)
-
-
-def _several(values: Any) -> tuple[Any, ...]:
-    if values is None:
-        return ()
-    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
 
 
 def _agrees(
@@ -226,7 +222,7 @@ def _agrees(
     from torch.autograd.gradcheck import GradcheckError
 
     inspect.signature(getattr(autograd, name)).bind(func, inputs, **as_pytorch)
-    args = _several(inputs)
+    args = as_tuple(inputs)
     if not any(getattr(value, "requires_grad", False) for value in args):
         raise ValueError(f"{name} needs an input that requires a gradient")
     for order in orders:
@@ -377,7 +373,7 @@ class Session:
             return forked(rows) if self.used.forks() else rows()
         except Ended as how:
             message = f"ended the process: {how}"
-            return [trial.row(Judgement("all", "error", message=message), "", None)]
+            return [row_of(trial, Judgement("all", "error", message=message))]
 
     @property
     def _is_function(self) -> bool:

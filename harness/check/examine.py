@@ -12,7 +12,7 @@ import numpy as np
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import Elsewhere, Raised
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.check.hidden import Growth
+from gradwatch.harness.check.hidden import Growth, row_of
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
@@ -193,7 +193,7 @@ class Bench:
         """A judgement with what is known of its trial."""
         # Where a sample is all, nothing more is known.
         known = self.asked.known if self.asked else None
-        row = self.trial.row(judgement, how, known)
+        row = row_of(self.trial, judgement, how, known)
         if row.shown != "vacuous" or not (row.own and known):
             return row
         if sum(node.size for node in known.order("first")) > FULL:

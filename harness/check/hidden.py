@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.diagnosis.words import Words
 from gradwatch.harness.judging.draws import Draws, halves
@@ -18,13 +20,16 @@ from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
 
-def hidden(judgement: Judgement, right: Reference | None) -> tuple[bool, bool]:
-    """Whether zeros would have passed, and whether it is zero but for rounding."""
-    if judgement.verdict != "vacuous" or right is None:
-        return False, False
-    if is_zero(right, judgement.tensor):
-        return False, True
-    return zeros_pass(right, judgement.tensor), False
+def row_of(
+    trial: Trial, judgement: Judgement, how: str = "", right: Reference | None = None
+) -> Row:
+    """A judgement with what is known of its trial, and what rounding hides of it."""
+    silent = zero = False
+    if right is not None and judgement.verdict == "vacuous":
+        zero = is_zero(right, judgement.tensor)
+        silent = not zero and zeros_pass(right, judgement.tensor)
+    made = trial.name, trial.dtype, judgement, how, silent, zero
+    return Row(*made, own=trial.as_given, edge=trial.edge)
 
 
 class Growth:

@@ -31,6 +31,7 @@ from gradwatch.harness.check.frameworks.runs import (
     floating,
     same,
 )
+from gradwatch.harness.check.hidden import row_of
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.subjects.pytorch import TorchSubject, seed_of_draws
 from gradwatch.harness.judging.cases import Regime
@@ -153,7 +154,7 @@ class Stage:
                 own = self.is_first or error.ended
                 raised = Judgement("all", "error", message=f"raised {error}")
                 at = replace(self.trial, name=self._name(self.ran + 1), as_given=own)
-                yield at.row(raised, "", None)
+                yield row_of(at, raised)
         for step in {step.number: step for step in kept.values()}.values():
             rows = self._judged(step)
             wrong = {row.judgement.tensor for row in rows if not row.judgement.passes}
