@@ -137,12 +137,6 @@ init = runpy.run_path({problem!r})["get_init_inputs"]()
 candidate = runpy.run_path({solution!r})["ModelNew"](*init)"""
 
 
-def _torch() -> Any:
-    """PyTorch; None where JAX alone is installed."""
-    has = importlib.util.find_spec("torch")
-    return importlib.import_module("torch") if has else None
-
-
 def target(text: str) -> Any:
     """What a name means: "torch.nn.functional.silu", "mykernels:Silu", an op page.
 
@@ -152,7 +146,9 @@ def target(text: str) -> Any:
     Raises:
         UnknownName: Nothing bears the name; the nearest that exists is suggested.
     """
-    if text.isidentifier() and text not in dir(_torch()):
+    # None where JAX alone is installed.
+    torch: Any = importlib.util.find_spec("torch") and importlib.import_module("torch")
+    if text.isidentifier() and text not in dir(torch):
         known("op page", text, op_names())
         return text
     module, _, path = text.partition(":")
@@ -170,15 +166,10 @@ def target(text: str) -> Any:
             names = [n for n in dir(held) if n[0] != "_" and callable(getattr(held, n))]
             known(f"function of {held.__name__}", part, names)
         held = getattr(held, part)
-    return _callable(held, text)
-
-
-def _callable(held: Any, text: str) -> Any:
-    torch = _torch()
-    of_torch = torch is not None and isinstance(held, type)
-    if of_torch and issubclass(held, torch.autograd.Function):
+    is_class = torch is not None and isinstance(held, type)
+    if is_class and issubclass(held, torch.autograd.Function):
         return held.apply
-    if of_torch and issubclass(held, torch.nn.Module):
+    if is_class and issubclass(held, torch.nn.Module):
         try:
             return held()
         except TypeError as error:
