@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import psutil
@@ -40,12 +40,6 @@ OBSERVED += f"\n\nARGUMENTS = {ARGUMENTS!r}"
 #: How a process begins that becomes a script.
 _BEGIN = confinement.__name__, confinement.become.__name__
 
-T = TypeVar("T")
-
-
-#: What is no answer of that script.
-FORGED = "wrote into the pipe of its process"
-
 
 class Apart(Elsewhere):
     """A candidate that nobody trusts, in a confined process that runs a script.
@@ -71,7 +65,7 @@ class Apart(Elsewhere):
         self._process: Process | None = None
         self._has_trained = False
         try:
-            self._asked(seconds, *self._named)
+            self._asked(None, seconds, *self._named)
         except Raised as error:
             self.close()
             raise ValueError(f"the candidate cannot be loaded: {error}") from None
@@ -83,7 +77,9 @@ class Apart(Elsewhere):
             Raised: By the candidate.
         """
         self._has_trained = True
-        return self._as(dict[str, list[Tensor | None]], PATIENCE, *request)
+        kind = dict[str, list[Tensor | None]]
+        found: dict[str, list[Any]] = self._asked(kind, PATIENCE, *request)
+        return found
 
     def observe(self, call: Any, *how: Any) -> Observation[Tensor]:
         """See `runs.observe`; the call is that of the reference.
@@ -92,28 +88,23 @@ class Apart(Elsewhere):
             Raised: By the candidate.
         """
         if self._has_trained:  # another one, that no training has changed
-            self._asked(self._seconds, *self._named)
+            self._asked(None, self._seconds, *self._named)
             self._has_trained = False
         given = call.args, call.kwargs, call.state, call.draws
-        asked = "observe", OBSERVED, given, *how
-        return self._as(Observation[Tensor], self._seconds, *asked)
+        asked = self._seconds, "observe", OBSERVED, given, *how
+        seen: Observation[Tensor] = self._asked(Observation[Tensor], *asked)
+        return seen
 
     def close(self) -> None:
         """End it, and remove what it has written."""
         self._open.close()
 
-    def _as(self, kind: type[T], *asked: Any) -> T:
-        try:
-            return msgspec.convert(self._asked(*asked), kind)
-        except msgspec.ValidationError:
-            raise Raised(FORGED, ended=True) from None
-
-    def _asked(self, seconds: float, *request: Any) -> Any:
+    def _asked(self, kind: Any, seconds: float, *request: Any) -> Any:
         process = self._process
         if process is None:
             process = self._process = self._begun()
             if request != self._named:
-                self._asked(self._seconds, *self._named)
+                self._asked(None, self._seconds, *self._named)
         try:
             process.connection.send_bytes(pickle.dumps(request))
             content = self._heard(process, seconds)
@@ -124,9 +115,10 @@ class Apart(Elsewhere):
             raise Raised(f"ended the process: {why}", ended=True) from None
         try:  # data alone, whatever the bytes are
             said = decoded(content)
-            raised, found = str(said.get("raised", "")), unpacked(said.get("found"))
+            raised = str(said.get("raised", ""))
+            found = raised or msgspec.convert(unpacked(said["found"]), kind)
         except Exception:  # noqa: BLE001  # likewise
-            raise Raised(FORGED, ended=True) from None
+            raise Raised("wrote into the pipe of its process", ended=True) from None
         if raised:
             raise Raised(legible(raised))
         return found
@@ -164,10 +156,8 @@ def unpacked(found: Any) -> Any:
         return found
     if "dtype" not in found:
         return {name: unpacked(one) for name, one in found.items()}
-    dtype, content = (
-        getattr(torch, found["dtype"].removeprefix("torch."), None),
-        found["content"],
-    )
+    name, content = found["dtype"], found["content"]
+    dtype = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(dtype, torch.dtype) or len(content) % dtype.itemsize:
         raise ValueError("no tensor")
     flat = torch.frombuffer(bytearray(content or bytes(dtype.itemsize)), dtype=dtype)
