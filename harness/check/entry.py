@@ -401,18 +401,24 @@ class Session:
             yield from trained(self.subject, used, of_one, *asked)
 
     def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
-        """Raise where a forward that was accused by cannot be the definition."""
-        wrong = {r.trial for r in rows if r.own and r.judgement.verdict == "disagree"}
-        own = next((t for t in trials if t.as_given and t.name in wrong), None)
-        traced = not isinstance(self.subject, OpSubject)
+        """Raise where a forward that accuses cannot be the definition; else a note."""
+        wrong = [r for r in rows if r.own and r.judgement.verdict == "disagree"]
+        at = {r.trial for r in wrong}
+        own = next((t for t in trials if t.as_given and t.name in at), None)
+        traced, name = not isinstance(self.subject, OpSubject), self.subject.name
         if own is None or self.candidate is not None or not traced:
             return
         if not self.subject.steps_have_its_slope(own):
-            name = self.subject.name
             raise ValueError(
                 f"the steps of {name}'s forward have another slope than its values (an"
                 " iteration, a rounding), so it needs a reference:"
                 f" gradwatch.check(REFERENCE, {name}, ...)"
+            )
+        if any(r.judgement.expected == 0 for r in wrong):
+            self.notes.append(
+                "the forward is the definition, and has no slope there: a gradient that"
+                " is meant to pass (straight through) needs a reference that has it,"
+                f" such as lambda x: x + ({name}(x) - x).detach()"
             )
 
     @contextlib.contextmanager

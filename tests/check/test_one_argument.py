@@ -124,6 +124,27 @@ def test_a_forward_whose_steps_have_another_slope_needs_a_reference(factor):
     )
 
 
+@pytest.mark.parametrize("factor", [1, 1.01])
+def test_a_gradient_that_is_meant_to_be_another_one_is_told_to_need_a_reference(factor):
+    class Sign(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return torch.sign(x)
+
+        @staticmethod
+        def backward(ctx, dy):
+            return factor * dy
+
+    report = check(Sign.apply, shapes=[(5,)], quick=True)
+    assert report.failures
+    assert "needs a reference" in str(report)
+    straight = check(
+        lambda x: x + (torch.sign(x) - x).detach(), Sign.apply, shapes=[(5,)]
+    )
+    assert straight.passes is (factor == 1), str(straight)
+    assert "needs a reference" not in str(straight)
+
+
 def test_a_hook_may_give_the_gradient_of_an_iteration():
     """As deep equilibrium models do; it needs a reference, as an iteration does."""
 
