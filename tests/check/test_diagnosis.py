@@ -11,12 +11,15 @@ import importlib.util
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional
 
 import gradwatch
+from gradwatch.harness.judging.diagnosis.words import Words
+from gradwatch.harness.tracing.untraceable import Place
 
 
 def function(forward, backward):
@@ -292,3 +295,9 @@ def test_what_changes_from_run_to_run_is_named_as_that():
         quick=True,
     )
     assert any("changes from run to run" in j.diagnosis for j in report)
+
+
+def test_a_step_whose_line_is_not_known_has_no_empty_brackets():
+    words = SimpleNamespace(places={1: Place("a.py", 1), 2: Place("", 0)})
+    assert Words.line(words, 1) == " (a.py:1: )"
+    assert Words.line(words, 2) == Words.line(words, 3) == ""

@@ -73,7 +73,7 @@ class Words:
         """Where an operation stands in the user's code; empty if not known."""
         place = self.places.get(node) or ""
         folder = str(Path(getattr(place, "file", "")).parent) + "/"
-        return f" ({place})".replace(folder, "") if place else ""
+        return f" ({place})".replace(folder, "") if str(place) else ""
 
     def term(self, node: Node) -> str:
         """What a node of the backward carries: the term that a rule passes on."""
