@@ -114,19 +114,20 @@ class Parts:
 
     def at(self, source: Node, flat: Places) -> Node:
         """Elements at flat positions, in their shape; -1 gives 0."""
-        asked = np.zeros(source.shape, bool)
+        if not source.size:
+            return gather(self.part(source, (None,) * source.ndim), index=flat)
         # One where none is needed: what is broadcast along an axis is never empty.
-        asked.reshape(-1)[flat[flat >= 0] if (flat >= 0).any() else slice(1)] = True
-        axes = range(source.ndim)
-        lines = (asked.any(tuple(j for j in axes if j != i)) for i in axes)
-        box: Box = tuple(map(np.flatnonzero, lines))
-        held = self.part(source, box)
-        place = np.full(source.size + 1, -1)  # the last is where -1 leads
-        inside = place[:-1].reshape(source.shape)
-        inside[np.ix_(*_places(source.shape, box))] = np.arange(held.size).reshape(
-            held.shape
-        )
-        return gather(held, index=place[flat])
+        some = np.where(flat < 0, flat.max(initial=0), flat)
+        box, inside = list[Places](), list[Places]()
+        at = np.unravel_index(some, source.shape) if source.ndim else ()
+        for places, n in zip(at, source.shape, strict=True):
+            asked = np.zeros(n, bool)
+            asked[places] = True
+            box.append(np.flatnonzero(asked))
+            inside.append((np.cumsum(asked) - 1)[places])
+        held = self.part(source, tuple(box))
+        index = np.ravel_multi_index(inside, held.shape) if inside else some
+        return gather(held, index=np.where(flat < 0, -1, index))
 
 
 class Sample(Parts):
@@ -284,12 +285,11 @@ def _gather(parts: Parts, node: Node, box: Box) -> Node:
 def _scatter_add(parts: Parts, node: Node, box: Box) -> Node:
     (source,), index = node.inputs, node.attributes["index"]
     wanted, shape = _flat(node.shape, box), _shape(node.shape, box)
-    new = np.full(math.prod(node.shape) + 1, -1)  # the last is where -1 leads
-    new[wanted.reshape(-1)] = np.arange(wanted.size)
-    place = new[index]
-    terms = np.flatnonzero(place >= 0)
-    held = parts.at(source, terms)
-    return scatter_add(held, index=place.reshape(-1)[terms], shape=shape)
+    asked = np.zeros(math.prod(node.shape) + 1, bool)  # the last is where -1 leads
+    asked[wanted] = True
+    terms = np.flatnonzero(asked[index.reshape(-1)])
+    place = np.searchsorted(wanted.reshape(-1), index.reshape(-1)[terms])
+    return scatter_add(parts.at(source, terms), index=place, shape=shape)
 
 
 _RULES: dict[str, Callable[[Parts, Node, Box], Node]] = {
