@@ -446,7 +446,7 @@ class Least:
         if self.wide and name in (*_SUMS, "scatter_add", "matmul"):
             return np.zeros(places.size)
         if name == "matmul":
-            return _of_product(node).reshape(-1)[places]
+            return _of_product(node).reshape(-1)[places].astype(np.float64)
         if name in (*_SUMS, "scatter_add") and terms(node) > 1:
             (source,) = node.inputs
             size = _value(source)
@@ -467,7 +467,7 @@ class Least:
         if self._users[node] != 1:
             return None  # it might cancel
         if operation(node) == "matmul":
-            return np.square(_of_product(node))
+            return np.square(_of_product(node), dtype=np.float64)
         behind = self._squares(node.inputs[0]) if operation(node) in MOVED else None
         return None if behind is None else graph.computed(node, [behind])
 
@@ -531,10 +531,11 @@ class Least:
 def _of_product(node: Node) -> Array:
     """What sums of magnitudes are at least, in float32; 0 where its range ends."""
     a, b = (source.value.astype(np.float32) for source in node.inputs)
+    size: Array = np.abs(a, out=a) @ np.abs(b, out=b)
     # A sum of k products is off by k + 2 roundings; twice that is for their products.
-    sure = max(0.0, 1 - (a.shape[-1] + 2) * float(np.finfo(np.float32).eps))
-    size = sure * (np.abs(a, out=a) @ np.abs(b, out=b)).astype(np.float64)
-    return np.where(np.isfinite(size), size, 0.0)
+    size *= max(0.0, 1 - (a.shape[-1] + 3) * float(np.finfo(np.float32).eps))
+    size[~np.isfinite(size)] = 0.0
+    return size
 
 
 def _value(node: Node) -> Array:
