@@ -142,28 +142,19 @@ def _refuse_mixture(agreement: Agreement) -> None:
             raise Required(f"these hosts cannot judge together: {name} is {which}")
 
 
-def code() -> dict[str, str]:
-    """Versions, and the hash of each file of ours and of the project's, by name."""
+def code() -> str:
+    """Versions, and a digest of all files of ours and of the project's."""
     own = (ROOT / name for name in PROJECT.code if "*" not in name)
     places = (SOURCE / "harness", SOURCE / "impls", *own)
-    found = {"python": platform.python_version()}
-    found |= {name: version(name) for name in ("numpy", "msgspec")}
+    digest = hashlib.sha256()
     for file in sorted({one for place in places for one in (place, *place.rglob("*"))}):
         if file.suffix != ".pyc" and file.is_file():
             base = SOURCE if file.is_relative_to(SOURCE) else ROOT
-            name = str(file.relative_to(base))
-            found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return found
-
-
-def difference(ours: dict[str, str], theirs: dict[str, str]) -> str:
-    """In what the code of a host differs from ours, in a line; "" if in nothing."""
-    odd = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
-    if not odd:
-        return ""
-    here, there = (one.get(odd[0], "missing") for one in (ours, theirs))
-    more = f", and {len(odd) - 1} more differ" if len(odd) > 1 else ""
-    return f"{odd[0]} is {there} there, and {here} here{more}"
+            digest.update(f"{file.relative_to(base)}".encode() + b"\0")
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    versions = (f"{name} {version(name)}" for name in ("numpy", "msgspec"))
+    python = f"python {platform.python_version()}"
+    return ", ".join((python, *versions, f"files {digest.hexdigest()[:12]}"))
 
 
 # On the host ----------------------------------------------------------------------
@@ -175,9 +166,11 @@ def run(content: bytes) -> bytes:
 
 
 def _run(content: bytes) -> bytes:
-    theirs, asked = msgspec.msgpack.decode(content, type=tuple[dict[str, str], Asked])
-    why, agreement = difference(theirs, _imported()), Agreement()
-    if _imported() != code():
+    theirs, asked = msgspec.msgpack.decode(content, type=tuple[str, Asked])
+    own, why, agreement = _imported(), "", Agreement()
+    if own != theirs:
+        why = f"it has {own}, and this machine {theirs}"
+    if own != code():
         why = "files have changed since it started: start it again"
     if not why:
         asked = structs.replace(asked, jobs=os.cpu_count() or 1)
@@ -186,7 +179,7 @@ def _run(content: bytes) -> bytes:
 
 
 @cache
-def _imported() -> dict[str, str]:
+def _imported() -> str:
     """The code as it was when this process was first asked."""
     return code()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -253,10 +252,6 @@ def _for_paddle(tape: Tape, name: str, args: Any, options: Any) -> Any:
     return args, options
 
 
-def _save(context: SimpleNamespace, *tensors: Any) -> None:
-    context.saved_tensors = tensors
-
-
 def calls(problem: Problem, framework: str, dialect: str) -> list[str]:
     """The lines of code that compute the outputs of a problem.
 
@@ -277,7 +272,9 @@ def calls(problem: Problem, framework: str, dialect: str) -> list[str]:
         if dialect == "custom":
             context = SimpleNamespace(saved_tensors=())
             context.mark_non_differentiable = lambda *tensors: None
-            context.save_for_backward = partial(_save, context)
+            context.save_for_backward = lambda *tensors: setattr(
+                context, "saved_tensors", tensors
+            )
             y = as_tuple(said.forward(context, *arguments, **problem.attributes))
             dys = (
                 None if dy is None else Noted(tape, f"d{name}", dy)

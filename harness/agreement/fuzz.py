@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from gradwatch.harness.agreement.repro import repro
-from gradwatch.harness.agreement.store import details, headline
+from gradwatch.harness.agreement.store import details, headline, repro
 from gradwatch.harness.agreement.suite import verdicts
 from gradwatch.harness.judging import cases
 from gradwatch.harness.judging.cases import REFUSALS, REGIMES, Regime, Trial, admits

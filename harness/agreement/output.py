@@ -34,7 +34,10 @@ def grouped(
     for record in records:
         groups.setdefault(place(record), []).append(record)
     for several in groups.values():
-        several.sort(key=lambda r: (r.distance is None, r.telling), reverse=True)
+        several.sort(
+            key=lambda r: (r.distance is None, bool(r.diagnosis), r.distance or 0.0),
+            reverse=True,
+        )
     return groups
 
 

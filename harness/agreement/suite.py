@@ -213,14 +213,10 @@ def judge(content: bytes, link: Link) -> None:
 
 
 def _chosen(source: str, asked: Asked, load: Callable[[str], Op]) -> Iterator[Trial]:
-    """The trials of an op that are asked for.
-
-    Raises:
-        ValueError: Its page gives it the name of another one that is judged: their
-            trials could not be told apart.
-    """
+    """The trials of an op that are asked for."""
     op, stem = load(source), Path(source).stem
     others = [Path(other).stem for other in asked.ops if other != source]
+    # The trials of two ops of one name could not be told apart.
     if op.name != stem and (op.name in others or source == stem):
         raise ValueError(f"the page {source} calls its op {op.name!r}")
     how = {name: getattr(asked, name) for name in ("regimes", "dtypes", "orders")}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.agreement.repro import template
+from gradwatch.harness.agreement.store import template
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench, Function, examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework

@@ -34,8 +34,7 @@ from gradwatch.harness.agreement.suite import (
 )
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, keep, output, progress
-from gradwatch.harness.dashboard.families import family_of
-from gradwatch.harness.dashboard.matrix import short
+from gradwatch.harness.dashboard.matrix import family_of, short
 from gradwatch.harness.hosts import agree_on_hosts, connected
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary

@@ -25,14 +25,7 @@ from gradwatch.harness.console.terminal import (
     show_grouped,
 )
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.git import (
-    NoCommit,
-    checked_out,
-    commit_of,
-    implementing,
-    same_implementation,
-    subject,
-)
+from gradwatch.harness.project.git import NoCommit, checked_out, commit_of
 from gradwatch.harness.project.records import (
     COMPARE,
     CompareRecord,
@@ -121,8 +114,8 @@ def command(
     a 95 % interval and with the noise, which is each side compared with itself. Two
     backends of one framework share a process. Backends of different frameworks, and
     commits, are measured in several pairs of fresh processes, until the answer is
-    clear. Of two commits only what they touch is compared, unless --backend names
-    others. A side whose gradient is wrong is not timed, and the command fails.
+    clear. Of two commits only what they touch is compared. A side whose gradient is
+    wrong is not timed, and the command fails.
 
     \b
     Examples:
@@ -143,17 +136,17 @@ def command(
     broken, wanted = Failures(), options.sources(ops, pages)
     loading = partial(_noted, broken, len(wanted) == 1)
     trials = options.sized(wanted, loading, **chosen_by)
-    names = sorted({trial.op for trial in trials}) if commits and a != b else []
-    if unchanged := [name for name in names if same_implementation(a, b, name)]:
+    names = sorted({trial.problem.op.name for trial in trials})
+    # Of a commit against itself, the noise, all that is asked.
+    chosen = affected(a, b, names, backends) if commits and a != b else None
+    touched = names if chosen is None else [op for op, _ in chosen]
+    if unchanged := [name for name in names if name not in touched]:
         few = ", ".join(unchanged) if len(unchanged) < 4 else f"{len(unchanged)} ops"
         say(f"{few}: the same files run at {a} and at {b}")
-    trials = [trial for trial in trials if trial.op not in unchanged]
+    trials = [trial for trial in trials if trial.problem.op.name in touched]
     nothing = contextlib.nullcontext(list[tuple[Side, Side]]())
     with _sides(a, b, commits, backends) if trials else nothing as sides:
         phases = [one for one in PHASES if phase in (one, "both")]
-        # Of a commit against itself, the noise, all that is asked.
-        touched = trials and commits and a != b and not backends
-        chosen = affected(a, b) if touched else None
         plans = [
             (one, other, Plan(t, budget or _BUDGETS[one.place == other.place], **given))
             for t in trials
@@ -161,7 +154,7 @@ def command(
             if chosen is None
             or (
                 (t.problem.op.name, one.backend) in chosen
-                and has_dialect(t.problem.op, one.backend)
+                and (backends or has_dialect(t.problem.op, one.backend))
             )
         ]
         random.Random(given["seed"]).shuffle(plans)  # some from all over, if not all
@@ -203,10 +196,7 @@ def _noted(broken: Failures, alone: bool, source: str) -> Iterator[None]:
 def _compared(
     plans: Sequence[tuple[Side, Side, Plan]], phases: Sequence[Phase], limit: float
 ) -> tuple[list[CompareRecord], Failures, str]:
-    """Records; what failed, a wrong gradient first, what is absent last; what is left.
-
-    The last says how many ops and backends, and with which limit they are compared.
-    """
+    """Records; what failed, wrong gradients first, what is absent last; the rest."""
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
     done, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
 
@@ -254,11 +244,7 @@ def _line(why: str, whats: Sequence[str]) -> str:
 
 
 def _commits(a: str, b: str) -> tuple[str, str] | None:
-    """The hashes of two commits; None of backends.
-
-    Raises:
-        UnknownName: One of them is none of these.
-    """
+    """The hashes of two commits; None of backends."""
     backends = backend_names()
     if {a, b} & {*backends}:
         for name in (a, b):
@@ -302,7 +288,7 @@ def _show(
         _show_ratios(a, b, rows)
     wrong = sum(len(w) for (kind, _), w in failed.items() if kind is WrongGradient)
     counts = Counter(row.verdict for row in rows)
-    found = [f"{wrong} with a wrong gradient{_at(a, b, failed)}"] if wrong else []
+    found = [f"{wrong} with a wrong gradient"] if wrong else []
     if slower := counts["slower"]:
         worst = max(rows, key=lambda row: (row.verdict == "slower", row.ratio))
         name = f"{worst.op} {worst.phase} {worst.backend}".strip()
@@ -340,18 +326,3 @@ def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
     headings = ["", "verdict", "ratio", "95 % interval", "A µs", "B µs"]
     headings += ["noise", "pairs"] if wide else []
     show_grouped(f"time of {b} over that of {a}", headings, groups)
-
-
-def _at(a: str, b: str, failed: Failures) -> str:
-    """The commit at which b became wrong, if but one changed that op; else how many."""
-    wrong = {why: w for (kind, why), w in failed.items() if kind is WrongGradient}
-    if not all(f" of {b} is wrong" in why for why in wrong):
-        return ""
-    ops = {what.partition("[")[0] for whats in wrong.values() for what in whats}
-    with contextlib.suppress(NoCommit):
-        old, new = commit_of(a), commit_of(b)
-        first, *more = {c for op in ops for c in implementing(old, new, op)} or {new}
-        if more:
-            return f", since one of {1 + len(more)} commits"
-        return f", since {first[:10]} {subject(first)!r}"
-    return ""

@@ -2,11 +2,10 @@
 
 - site: `write_site`: the whole site, from templates
 - machine: reads the results folder; the newest verdict and time of everything
-- matrix: one cell for each op and backend
+- matrix: one cell for each op and backend; backends by framework, and their look
 - series: values over commits, and where they change
 - op_source: the file of an op: title, group, formulas, code
 - charts: charts of pages, drawn by Bokeh in the browser
-- families: backends by framework, and their look in every chart
 - pages: the contents of each page
 
 No page loads anything from the network: the site works when opened from a file.

@@ -18,7 +18,7 @@ from bokeh.core.types import ID
 from bokeh.embed import json_item
 from bokeh.plotting import figure
 
-from gradwatch.harness.dashboard.families import BAD, GOOD, Style
+from gradwatch.harness.dashboard.matrix import BAD, GOOD, Style
 from gradwatch.harness.dashboard.series import Series
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import TimeRecord

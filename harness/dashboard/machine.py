@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import (
@@ -109,11 +108,7 @@ def _read_findings(index: Path) -> list[Finding]:
 
 
 def _not_elsewhere(file: Path, folder: Path) -> None:
-    """Refuse a link that leads out of a folder: its contents would be published.
-
-    Raises:
-        Unreadable: The file is one.
-    """
+    """Refuse a link that leads out of a folder: its contents would be published."""
     if not file.resolve().is_relative_to(folder.resolve()):
         raise Unreadable("a link that leads out of the results", file)
 
@@ -177,12 +172,6 @@ class MachineResults:
             for name in self.runners
             if name not in self.ran
         }
-
-    @property
-    def regimes(self) -> tuple[str, ...]:
-        """Regimes of the project, and regimes that only appear in results."""
-        seen = {r.regime for records in self.judged.values() for r in records}
-        return (*REGIMES, *sorted(seen - set(REGIMES)))
 
     @property
     def missing(self) -> dict[str, str]:

@@ -12,9 +12,14 @@ from typing import Any
 from gradwatch.harness.agreement.output import grouped, overall
 from gradwatch.harness.dashboard import charts
 from gradwatch.harness.dashboard.charts import Chart, Looks
-from gradwatch.harness.dashboard.families import dialect_of, families, family_of
 from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
-from gradwatch.harness.dashboard.matrix import Cell, Cells
+from gradwatch.harness.dashboard.matrix import (
+    Cell,
+    Cells,
+    families,
+    family_of,
+    flavour_of,
+)
 from gradwatch.harness.dashboard.op_source import by_group, op_source
 from gradwatch.harness.dashboard.series import (
     History,
@@ -23,6 +28,7 @@ from gradwatch.harness.dashboard.series import (
     moves,
     wrong_since,
 )
+from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.defects.known import as_expected, unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
@@ -174,14 +180,14 @@ def op_page(
         views.setdefault(one.view, []).append(one)
     lines = [one.line for one in series]
     torch = [line for line in lines if family_of(line).startswith("torch")]
-    own = [one for one in torch if dialect_of(one).startswith(("autograd", "custom"))]
+    own = [one for one in torch if flavour_of(one).startswith(("autograd", "custom"))]
     return {
         "op": op,
         "row": row,
         "families": families(row),
         "exists": op in op_names(),
         "judged": judged,
-        "tables": _agreement_tables(judged, here.regimes),
+        "tables": _agreement_tables(judged),
         "pairs": _pair_matrix(here.pairs(op)),
         "faults": faults([r for r in records if not as_expected(r)], history),
         "defects": faults([r for r in records if r.listed]),
@@ -211,12 +217,14 @@ def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, A
 
 
 def _agreement_tables(
-    judged: Mapping[str, Sequence[AgreeRecord]], regimes: Sequence[str]
+    judged: Mapping[str, Sequence[AgreeRecord]],
 ) -> dict[str, dict[str, list[AgreeRecord | None]]]:
     """By dtype and regime, the worst record of each runner."""
     places = grouped(chain(*judged.values()), lambda r: (r.dtype, r.regime))
     tables = defaultdict[str, dict[str, list[AgreeRecord | None]]](dict)
-    for dtype, regime in sorted(places, key=lambda p: (p[0], regimes.index(p[1]))):
+    known = {name: place for place, name in enumerate(REGIMES)}
+    in_order = sorted(places, key=lambda p: (p[0], known.get(p[1], len(known)), p[1]))
+    for dtype, regime in in_order:
         row = grouped(places[dtype, regime], lambda r: runner_of(r.backend, r.device))
         worst = {runner: overall(several).worst for runner, several in row.items()}
         tables[dtype][regime] = [worst.get(runner) for runner in judged]

@@ -17,13 +17,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gradwatch.harness.dashboard import charts
-from gradwatch.harness.dashboard.families import dialect_of, families, styles
 from gradwatch.harness.dashboard.machine import (
     MachineResults,
     machine_results,
     read_results,
 )
-from gradwatch.harness.dashboard.matrix import Cells, bar_length, matrix, short
+from gradwatch.harness.dashboard.matrix import (
+    Cells,
+    bar_length,
+    families,
+    flavour_of,
+    matrix,
+    short,
+    styles,
+)
 from gradwatch.harness.dashboard.op_source import highlighted
 from gradwatch.harness.dashboard.pages import drawn, faults, op_page, overview
 from gradwatch.harness.dashboard.series import (
@@ -206,7 +213,7 @@ def _templates() -> Environment:
     environment.filters |= {"short": short, "clock": charts.clock, "day": _day}
     environment.filters |= {"percent": _percent, "bar": bar_length, "anchor": anchor}
     environment.filters |= {"code": _code, "python": highlighted}
-    environment.filters |= {"dialect": dialect_of, "families": families}
+    environment.filters |= {"flavour": flavour_of, "families": families}
     environment.globals["signs"] = {**SIGNS, "none": ("·", "")}
     return environment
 

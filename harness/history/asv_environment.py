@@ -176,13 +176,8 @@ def offered(conf: Any) -> set[str]:
 
 @functools.cache
 def _begin() -> None:
-    """Once in a run: lock out other runs, and warn if benchmarks or harness differ.
-
-    Two runs in one checkout would measure each other's commit.
-
-    Raises:
-        asv.util.UserError: Another process holds the lock.
-    """
+    """Once in a run: lock out other runs, and warn if benchmarks or harness differ."""
+    # Two runs in one checkout would measure each other's commit.
     try:
         _held.enter_context(alone(STATE / "lock", "an asv run"))
     except Busy as why:

@@ -33,9 +33,8 @@ _MACHINE_API = 1
 #: kilobytes can have more combinations than fit into memory. And results in one file,
 #: each of which takes microseconds; ours have 500.
 CELLS, ROWS = 1_000_000, 100_000
-LONGEST = (
-    16 << 20
-)  # bytes of one file, which take 25 times as many here; ours have 1 MB
+#: Bytes of one file, which take 25 times as many here; ours have 1 MB.
+LONGEST = 16 << 20
 
 _T = TypeVar("_T")
 
@@ -147,6 +146,9 @@ class _Content(msgspec.Struct):
     results: dict[str, list[Any]]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
 class _Row(msgspec.Struct):
     """The columns of a benchmark that we read; a value for each combination.
 
@@ -159,9 +161,7 @@ class _Row(msgspec.Struct):
     stats_ci_99_b: list[float | None] | None = None
     stats_q_25: list[float | None] | None = None
     stats_q_75: list[float | None] | None = None
-    stats_repeat: list[Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None] | None = (
-        None
-    )
+    stats_repeat: list[_Count | None] | None = None
 
 
 class _Benchmark(msgspec.Struct):
@@ -226,11 +226,7 @@ def _entries(
 
 
 def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
-    """A file of asv, which writes the NaN that strict JSON has not.
-
-    Raises:
-        Unreadable: It is damaged, or of another version of asv.
-    """
+    """A file of asv, which writes the NaN that strict JSON has not."""
     raw = documents.bytes_of(file)
     if len(raw) > LONGEST:
         raise Unreadable(f"more than {LONGEST >> 20} MB", file)
@@ -248,11 +244,7 @@ def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
 
 
 def _typed(file: Path, content: Any, kind: type[_T]) -> _T:
-    """The content as a value of that type.
-
-    Raises:
-        Unreadable: It is none.
-    """
+    """The content as a value of that type; it is unreadable if it is none."""
     try:
         return msgspec.convert(content, kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:

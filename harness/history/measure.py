@@ -98,10 +98,6 @@ class MeasurementTarget:
             bool(frameworks),
         )
 
-    def runs(self, backend: str) -> bool:
-        """Whether a backend's framework is one of them."""
-        return framework_of(backend) in self.frameworks
-
     def start(self) -> Worker:
         """A fresh process of it.
 
@@ -155,7 +151,7 @@ def measure(
     present = [device for device in devices if device == "cpu" or has_cuda()]
     if why := next(filter(None, map(why_not_timed, present)), ""):
         raise NotMeasured(why)
-    wanted = [name for name in backends if target.runs(name)]
+    wanted = [name for name in backends if framework_of(name) in target.frameworks]
     asked = [
         _Question(one, device, sampled(one, wanted))
         for one in trials
@@ -201,12 +197,6 @@ def worst_of(several: Sequence[Figures]) -> Figures:
 # Pages --------------------------------------------------------------------------
 
 
-class Pages(msgspec.Struct):
-    """The ops, or pages, to try."""
-
-    ops: Sequence[str]
-
-
 def unrunnable(ops: Sequence[str]) -> dict[str, str]:
     """The reason why a page cannot be loaded, or its formula not run, by op.
 
@@ -214,13 +204,13 @@ def unrunnable(ops: Sequence[str]) -> dict[str, str]:
     that exits, crashes or hangs there would cost the figures of all others.
     """
     with Child(probe) as child:
-        found = [one for one in child.run(ops, Pages, str) if isinstance(one, Failed)]
+        found = [one for one in child.run(ops, list, str) if isinstance(one, Failed)]
     return {one.op: f"{one.verdict}: {one.message}" for one in found}
 
 
 def probe(content: bytes, link: Link) -> None:
     """The job: load each page, and run its formula on its first case."""
-    for op in msgspec.msgpack.decode(content, type=Pages).ops:
+    for op in msgspec.msgpack.decode(content, type=list[str]):
         with link.at(op):
             one = next(trials(load_op(op), regimes=["normal"], dtypes=["float64"]))
             reference(one.problem)
@@ -230,12 +220,7 @@ def probe(content: bytes, link: Link) -> None:
 
 
 def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Figures:
-    """Judge the results of a worker, and measure its peak of memory.
-
-    Raises:
-        NotMeasured: A framework is missing that must be there.
-        Died: The worker has.
-    """
+    """Judge the results of a worker, and measure its peak of memory."""
     outcome = Outcome.of(task, worker.reply(task.request, **task.payload()), "")
     if outcome.kind == "missing" and complete and task.device == "cpu":
         raise NotMeasured(f"{task.backend}: {outcome.message}")
@@ -254,13 +239,11 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
 
 
 def _seen(peak: int | None, outcome: Outcome) -> int | None:
-    """The peak; None if it is smaller than the results: an allocator hides it then.
-
-    A gradient that is the cotangent itself takes no memory.
-    """
+    """The peak; None if it is smaller than the results: an allocator hides it then."""
     assert outcome.result is not None
     given = [a for a in outcome.task.problem.cotangents if a is not None]
     gradients = [g for g in outcome.result.gradients.values() if g is not None]
+    # A gradient that is the cotangent itself takes no memory.
     made = [g for g in gradients if not any(np.array_equal(g, a) for a in given)]
     least = sum(a.nbytes for a in (*outcome.result.outputs.values(), *made))
     if peak is None or least < SEEN or peak < ALMOST * least:

@@ -162,18 +162,6 @@ def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[
     return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
 
 
-def same_implementation(old: str, new: str, op: str, root: Path = ROOT) -> bool:
-    """Whether two commits run the same files for an op, byte for byte.
-
-    False if one of them has no page of this op.
-    """
-    pages = [f"{folder}/{op}.py" for folder in PROJECT.ops]
-    with contextlib.suppress(NoCommit):
-        if not changed_between(old, new, *PROJECT.files(op), root=root):
-            return bool(git("ls-tree", "--name-only", old, "--", *pages, root=root))
-    return False
-
-
 def commits(root: Path = ROOT) -> list[str]:
     """The commits that HEAD can reach, oldest first; empty outside a checkout."""
     try:

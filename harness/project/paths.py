@@ -98,7 +98,7 @@ def find(start: Path, variables: Mapping[str, str]) -> Project:
         file = folder / "pyproject.toml"
         if file.is_file() and "[tool.gradwatch]" in _text(file):
             return _read(file)
-    ours = ("impls/ops",), ("impls/backends",), ("impls/*.py",)
+    ours = ("impls/ops",), ("impls/backends",), ("impls/*.py", "impls/graph")
     if INSTALLED:
         return Project(start, *ours, table=False, problem=_NONE)
     return Project(SOURCE, *ours, table=False)

@@ -45,10 +45,24 @@ class Environment(Struct, kw_only=True):
     date: Date = ""
 
 
+class CaseRecord(Struct, kw_only=True):
+    """What was found of a case of an op, on a device and in a precision.
+
+    date, commit: where it was not found with the others of its document.
+    """
+
+    op: str
+    case: str
+    device: str
+    dtype: str
+    date: Date = ""
+    commit: str = ""
+
+
 # Agreement ------------------------------------------------------------------------
 
 
-class AgreeRecord(Struct, kw_only=True):
+class AgreeRecord(CaseRecord, kw_only=True):
     """The verdict on one tensor of one case on one backend.
 
     tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
@@ -62,18 +76,13 @@ class AgreeRecord(Struct, kw_only=True):
     back, where one is known, of unexpected verdicts. order: vjp (the gradient), jvp or
     hvp, whose tensors are called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py).
     flags: of the case: its attributes that are true or false ("training",
-    "not-training"), and "empty". date, commit: where it was not judged with the others
-    of its document.
+    "not-training"), and "empty".
     """
 
-    op: str
-    case: str
     regime: str
     backend: str
     framework: str
     framework_version: str
-    device: str
-    dtype: str
     tensor: str
     verdict: Verdict
     expected_verdict: str = "agree"
@@ -91,8 +100,6 @@ class AgreeRecord(Struct, kw_only=True):
     diagnosis: str = ""
     flags: list[str] = []
     order: str = "vjp"
-    date: Date = ""
-    commit: str = ""
 
     @property
     def distance(self) -> Number:
@@ -100,11 +107,6 @@ class AgreeRecord(Struct, kw_only=True):
         if self.verdict in NUMBERLESS:
             return None
         return math.inf if self.ratio is None else self.ratio
-
-    @property
-    def telling(self) -> tuple[bool, float]:
-        """Larger of what says more of several: a diagnosis, then a distance."""
-        return bool(self.diagnosis), self.distance or 0.0
 
     @property
     def story(self) -> str:
@@ -207,23 +209,18 @@ class FuzzSummary(Struct, kw_only=True):
 # Times ----------------------------------------------------------------------------
 
 
-class TimeRecord(Struct, kw_only=True):
+class TimeRecord(CaseRecord, kw_only=True):
     """What one phase takes on one backend: the median with its 95 % interval.
 
     samples: seconds a call, evenly spread over the `taken` ones. faults: page faults a
     call. first: the first forward and backward. bytes, flops: the least that the
-    formula needs. doubts: why the figure may mislead. date, commit: where it was not
-    timed with the others of its document.
+    formula needs. doubts: why the figure may mislead.
     """
 
-    op: str
-    case: str
     backend: str
     framework: str = ""
     framework_version: str = ""
     threads: int | None = None
-    device: str
-    dtype: str
     phase: Phase
     seconds: Positive
     low: Positive
@@ -235,8 +232,6 @@ class TimeRecord(Struct, kw_only=True):
     first: Number = None
     bytes: int | None = None
     flops: int | None = None
-    date: Date = ""
-    commit: str = ""
 
 
 class TimeSummary(Struct, kw_only=True):
@@ -246,21 +241,16 @@ class TimeSummary(Struct, kw_only=True):
     untimed: dict[str, str] = {}
 
 
-class CompareRecord(Struct, kw_only=True):
+class CompareRecord(CaseRecord, kw_only=True):
     """The time of b over that of a, with its interval and the noise of either side.
 
     pairs: of fresh processes, 1 for one process. backend: where both sides are commits
     or versions. short: why it is not resolved. seconds: what the comparison took.
-    date, commit: where it was not compared with the others of its document.
     """
 
     a: str
     b: str
-    op: str
-    case: str
     backend: str = ""
-    device: str
-    dtype: str
     phase: Phase
     ratio: Positive
     low: Positive
@@ -275,8 +265,6 @@ class CompareRecord(Struct, kw_only=True):
     b_seconds: Number = None
     short: str = ""
     seconds: Number = None
-    date: Date = ""
-    commit: str = ""
 
 
 class CompareSummary(Struct, kw_only=True):

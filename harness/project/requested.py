@@ -7,7 +7,7 @@ their environment is made (`gradwatch.harness.workers.interpreters.on_request`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from gradwatch.harness.project import git
@@ -40,7 +40,8 @@ def left_out() -> dict[str, str]:
 def dialect_of(backend: str) -> str:
     """The dialect that a backend runs: by its name, or the formula."""
     dialect = backend.rpartition("_")[2]
-    return dialect if dialect in DIALECTS else "formula"
+    plain = "autograd" if dialect == "compile" else "formula"
+    return dialect if dialect in DIALECTS else plain
 
 
 def has_dialect(op: Op, backend: str) -> bool:
@@ -52,20 +53,26 @@ def has_dialect(op: Op, backend: str) -> bool:
     return True
 
 
-def affected(old: str, new: str, root: Path = ROOT) -> list[tuple[str, str]]:
+def affected(
+    old: str,
+    new: str,
+    ops: Sequence[str] = (),
+    backends: Sequence[str] = (),
+    root: Path = ROOT,
+) -> list[tuple[str, str]]:
     """Return op and backend of all that run different files at two commits.
 
-    A page concerns its op, a backend's file that backend, any other file that a commit
-    is measured by all that runs by default. Raises NoCommit where one is no commit.
+    Without `ops` of all, and without `backends` of those that run by default. A page
+    concerns its op, a backend's file that backend, any other file that a commit is
+    measured by all of them. Raises NoCommit where one is no commit.
     """
     found = set[tuple[str, str]]()
     for file in map(Path, git.changed_between(old, new, *PROJECT.code, root=root)):
-        ops: Iterable[str] = op_names()
-        backends: Iterable[str] = by_default()
+        whose, where = {*(ops or op_names())}, {*(backends or by_default())}
         folder = "" if file.stem.startswith("_") else str(file.parent)  # "_": shared
         if folder in PROJECT.ops:
-            ops = {*ops} & {file.stem}  # none, where the page has gone
+            whose &= {file.stem}
         elif folder in PROJECT.backends:
-            backends = {*backends} & {file.stem}
-        found |= {*itertools.product(ops, backends)}
+            where &= {file.stem}
+        found |= {*itertools.product(whose, where)}
     return sorted(found)

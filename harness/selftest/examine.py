@@ -24,8 +24,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.harness.selftest import mutants, rivals
-from gradwatch.harness.selftest.mutants import Manual, planted
-from gradwatch.harness.selftest.second import Sweep, mistakes
+from gradwatch.harness.selftest.mutants import Manual, Sweep, mistakes, planted
 from gradwatch.harness.workers.evaluate import problem_of
 from gradwatch.impls import catalogue
 from gradwatch.impls.backends import numpy_manual

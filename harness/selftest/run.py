@@ -19,9 +19,8 @@ from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.selftest.examine import read
-from gradwatch.harness.selftest.mutants import read_mistakes
+from gradwatch.harness.selftest.mutants import PLANTED, read_mistakes
 from gradwatch.harness.selftest.scoring import Score
-from gradwatch.harness.selftest.second import PLANTED
 from gradwatch.harness.workers.interpreters import interpreter_of, on_request
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pool import Fleet

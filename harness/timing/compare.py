@@ -84,11 +84,6 @@ class Plan:
     enough: Callable[[int], bool] = lambda pairs: False
 
 
-def compare_sides(a: Side, b: Side, plan: Plan, phase: Phase) -> CompareRecord:
-    """Time B and A in turn; return the ratio B / A of one phase, as below."""
-    return compare_phases(a, b, plan, [phase])[0]
-
-
 def compare_phases(
     a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
 ) -> list[CompareRecord]:
@@ -238,10 +233,7 @@ def _one_pair(
     phases: Sequence[Phase],
     first: bool,
 ) -> dict[Phase, Comparison]:
-    """Start two fresh processes in random order, or one; then time the phases.
-
-    Raises NotTimed unless the timed calls themselves did their work.
-    """
+    """Start two fresh processes in random order, or one; then time the phases."""
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
     sources, budget = variants(plan.trial, plan.seed), plan.budget

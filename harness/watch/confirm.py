@@ -23,13 +23,14 @@ from gradwatch.harness.project.records import (
     NoSummary,
     finite,
 )
+from gradwatch.harness.project.requested import affected
 from gradwatch.harness.timing.compare import (
     LEAST,
     PAIRS,
     SAMPLED,
     Plan,
     Side,
-    compare_sides,
+    compare_phases,
 )
 from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
 from gradwatch.harness.watch.alerts import PHASES, WRONG, Alert
@@ -72,7 +73,7 @@ def comparing(
                 sides = side("a", series, old), side("b", series, new)
                 plan = Plan(chosen, budget, device=given["device"])
                 plan = replace(plan, enough=lambda pairs: enough())
-                found = compare_sides(*sides, plan, PHASES[series.metric])
+                (found,) = compare_phases(*sides, plan, [PHASES[series.metric]])
             except KeyError as missing:
                 raise NotComparable(f"size {missing} no longer exists") from None
             except (Died, UnknownName) as reason:
@@ -100,6 +101,7 @@ def confirm(
     the next one.
     """
     for alert in alerts:
+        place = [alert.series.op], [alert.series.backend]
         open_to_it = alert.worse and alert.state in ("suspected", "confirmed")
         if alert.why == WRONG or not open_to_it:
             yield alert
@@ -109,7 +111,7 @@ def confirm(
             yield _settled(alert, Estimate(value, low, high, PAIRS, LEVEL))
         elif compare is None:
             yield alert
-        elif git.same_implementation(*alert.around, alert.series.op, root):
+        elif not affected(*alert.around, *place, root):
             yield alert.settled("cleared", "both commits run the same code for this op")
         elif alert.series.metric not in PHASES:
             yield alert

@@ -103,11 +103,7 @@ def _draw(
 def _build(
     ask: Callable[..., Any], xp: Any, /, *inputs: Any, **attributes: Any
 ) -> tuple[Any, ...]:
-    """The nodes of a formula's outputs, from what the page's process says of it.
-
-    Raises:
-        ValueError: What came back is no graph, or too large a one.
-    """
+    """The nodes of a formula's outputs, from what the page's process says of it."""
     assert xp is graph, "the code of a formula is in another process"
     leaves = list(dict.fromkeys(inputs))
     place = {leaf: i for i, leaf in enumerate(leaves)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, Queue
@@ -22,14 +22,12 @@ from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.process import LOOK
-from gradwatch.harness.workers.worker import Absent, Died, Late, Worker
+from gradwatch.harness.workers.worker import Died, Late, Worker
 from gradwatch.impls.catalogue import backend_names, known
 
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
 #: Seconds of work that justify another worker: importing torch takes that long.
 WORTH = 2.0
-#: How often a framework's workers may fail to start in a row.
-STARTS = 3
 
 #: Outcomes that nobody has taken yet: workers wait for whoever judges them.
 UNREAD = 64
@@ -52,7 +50,6 @@ class Fleet:
         self._idle: dict[str, Worker] = {}
         self._busy: set[Worker] = set()
         self._interpreters: dict[str, Interpreter] = {}
-        self._failed_starts = Counter[str]()
         self._tasks: dict[str, deque[Task]] = {}
         self._began: dict[str, float] = {}  # when the newest worker got its first task
         self._timeout, self._stopped = TIMEOUT, False
@@ -144,11 +141,7 @@ class Fleet:
         return ""
 
     def _worker(self, framework: str) -> Worker:
-        """An idle worker or a new one, which has started.
-
-        Raises:
-            Died: It has not.
-        """
+        """An idle worker or a new one, which has started."""
         with self._lock:
             worker = self._idle.pop(framework, None)
             if worker and worker.connection.poll(0):
@@ -165,7 +158,6 @@ class Fleet:
         except Died:
             self._drop(worker)
             raise
-        del self._failed_starts[framework]
         worker.limit(self._timeout)
         return worker
 
@@ -175,17 +167,13 @@ class Fleet:
         worker.close()
 
     def _failed_to_start(self, framework: str, reason: Died) -> None:
-        """Try again a few times; after that the framework counts as missing."""
+        """The framework counts as missing."""
         interpreter = self._interpreters[framework]
-        self._failed_starts[framework] += 1
-        self._began.pop(framework, None)
-        if isinstance(reason, Absent) or self._failed_starts[framework] >= STARTS:
-            if not interpreter.why_missing:
-                interpreter = interpreters.broken(interpreter, str(reason))
-                self._interpreters[framework] = interpreter
-            while task := self._next(framework):
-                explained = interpreter.explained
-                self._outcomes.put(Outcome(task, "missing", message=explained))
+        if not interpreter.why_missing:
+            interpreter = interpreters.broken(interpreter, str(reason))
+            self._interpreters[framework] = interpreter
+        while task := self._next(framework):
+            self._outcomes.put(Outcome(task, "missing", message=interpreter.explained))
 
     def _next(self, framework: str) -> Task | None:
         """The next task of a framework, if one waits."""

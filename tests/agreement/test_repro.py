@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import fields
 
-from gradwatch.harness.agreement.repro import repro
+from gradwatch.harness.agreement.store import repro
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.records import AgreeRecord
@@ -18,6 +19,9 @@ from tests.frameworks import usable
 from tests.pages import plant
 
 LARGEST = {"float32": 1e20, "float64": 1e200}  # whose cubes are beyond the range
+
+_REQUIRED = [one.name for one in fields(AgreeRecord) if one.required]
+_PLACE = [name for name in _REQUIRED if name not in ("tensor", "verdict")]
 
 
 @pytest.mark.parametrize("dtype", LARGEST)
@@ -37,7 +41,7 @@ def test_an_infinity_that_is_due_is_looked_for(tmp_path, dtype, y, code):
     x = np.array([2.0, LARGEST[dtype], np.inf, 0.0], dtype)
     drawn = replace(drawn, problem=replace(drawn.problem, inputs={"x": x}))
     right = reference(drawn.problem)
-    facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+    facts = dict.fromkeys(_PLACE, "")
     record = AgreeRecord(**facts, tensor="y", verdict="nonfinite", limit=right.limit)
     script = tmp_path / "repro.py"
     script.write_text(repro(drawn, "numpy_manual", record, "a headline", right))
@@ -74,7 +78,7 @@ def test_scripts_for_pytorch_need_only_pytorch(tmp_path):
         op = load_op(page)
         drawn = trial(op, op.cases["4"], REGIMES["normal"], "float32", source=page)
         right = reference(drawn.problem)
-        facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+        facts = dict.fromkeys(_PLACE, "")
         limit = right.limit if backend != "torch_formula" else 0.0  # rounding is wrong
         record = AgreeRecord(**facts, tensor=tensor, verdict="disagree", limit=limit)
         scripts.append(tmp_path / f"{backend}.py")
@@ -93,7 +97,7 @@ def test_scripts_for_pytorch_need_only_pytorch(tmp_path):
 def test_the_script_of_a_compiled_backend_compiles_the_page_s_own_call():
     op = load_op("elu")
     drawn = trial(op, op.cases["7"], REGIMES["normal"], "float32")
-    facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+    facts = dict.fromkeys(_PLACE, "")
     record = AgreeRecord(**facts, tensor="y", verdict="disagree", limit=16.5)
     right = reference(drawn.problem)
     plain, compiled = (
@@ -118,7 +122,7 @@ def test_a_script_has_all_names_that_its_framework_gives_a_page(
     usable("jax")
     op = load_op("gelu")
     drawn = trial(op, next(iter(op.cases.values())), REGIMES["normal"], "float32")
-    facts = dict.fromkeys(AgreeRecord.__struct_fields__[:8], "")
+    facts = dict.fromkeys(_PLACE, "")
     record = AgreeRecord(**facts, tensor="dx", verdict="disagree", limit=limit)
     script = tmp_path / "repro.py"
     right = reference(drawn.problem)

@@ -4,8 +4,6 @@ import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-import pytest
-
 from gradwatch.harness.commands import compare
 from gradwatch.harness.project.records import CompareRecord
 from gradwatch.harness.timing.compare import WrongGradient
@@ -42,30 +40,6 @@ def test_a_page_that_cannot_be_run_fails_a_comparison_and_costs_no_other(
     assert done.returncode == 1
     (why,) = json.loads(done.stdout)["summary"]["failed"]
     assert why == "broken.py: ModuleNotFoundError: No module named 'no_such_module'"
-
-
-@pytest.mark.parametrize(
-    ("touching", "told"),
-    [
-        (["b2"], ", since b2 'subject of b2'"),
-        (["b1", "b2"], ", since one of 2 commits"),
-        ([], ", since b3 'subject of b3'"),
-    ],
-)
-def test_the_commit_of_a_wrong_gradient_is_one_that_changed_its_op(
-    monkeypatch, touching, told
-):
-    named = {
-        "commit_of": {"main": "a0", "HEAD": "b3"}.get,
-        "implementing": lambda old, new, op: touching if op == "dot" else ["b0"],
-        "subject": "subject of {}".format,
-    }
-    for name, stand_in in named.items():
-        monkeypatch.setattr(compare, name, stand_in)
-    wrong = {(WrongGradient, "torch_custom of HEAD is wrong: x"): ["dot[8] torch"]}
-    assert compare._at("main", "HEAD", wrong) == told
-    before = {(WrongGradient, "torch_custom of main is wrong: x"): ["dot[8] torch"]}
-    assert compare._at("main", "HEAD", wrong | before) == ""
 
 
 def test_what_was_not_compared_is_counted_with_the_limit_that_would_do(monkeypatch):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gradwatch.harness.agreement.output import overall
-from gradwatch.harness.dashboard.families import dialect_of, families, styles
 from gradwatch.harness.dashboard.machine import MachineResults
-from gradwatch.harness.dashboard.matrix import Cell
+from gradwatch.harness.dashboard.matrix import Cell, families, flavour_of, styles
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import backend_names
 from tests.dashboard.browser.invented import agree_record
@@ -34,7 +33,7 @@ def test_backends_are_grouped_by_framework_and_device() -> None:
     ],
 )
 def test_a_dialect_is_the_rest_of_the_name(runner: str, dialect: str) -> None:
-    assert dialect_of(runner) == dialect
+    assert flavour_of(runner) == dialect
 
 
 def cell(verdict: str, **fields: object) -> Cell:

@@ -19,13 +19,18 @@ from gradwatch.harness import dashboard
 from gradwatch.harness.commands.report import command
 from gradwatch.harness.dashboard import machine
 from gradwatch.harness.dashboard import site as building
-from gradwatch.harness.dashboard.families import families, styles
 from gradwatch.harness.dashboard.machine import (
     MachineResults,
     machine_results,
     read_results,
 )
-from gradwatch.harness.dashboard.matrix import bar_length, matrix, short
+from gradwatch.harness.dashboard.matrix import (
+    bar_length,
+    families,
+    matrix,
+    short,
+    styles,
+)
 from gradwatch.harness.dashboard.site import NotASite, write_site
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.project import latest

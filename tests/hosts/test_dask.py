@@ -82,36 +82,42 @@ def test_the_document_is_that_of_one_machine(address):
 
 
 def test_a_host_with_other_code_is_refused(address, monkeypatch):
-    other = {**hosts.code(), "impls/ops/mul.py": "another"}
-    monkeypatch.setattr(hosts, "_imported", lambda: other)
-    monkeypatch.setattr(hosts, "code", lambda: other | {"impls/ops/mul.py": "this"})
+    monkeypatch.setattr(hosts, "_imported", lambda: "files 1")
+    monkeypatch.setattr(hosts, "code", lambda: "files 2")
     done = gradwatch("agree", "--on", address, *RUN, *NUMPY)
     assert done.returncode == 3
     assert "is refused" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("theirs", "why"),
-    [
-        ({"python": "3.10.1", "a.py": "1"}, "python is 3.10.1 there, and 3.11.7 here"),
-        ({"python": "3.11.7", "a.py": "2"}, "a.py is 2 there, and 1 here"),
-        ({"python": "3.11.7"}, "a.py is missing there, and 1 here"),
-        (
-            {"python": "3.11.7", "a.py": "2", "b.py": "3"},
-            "a.py is 2 there, and 1 here, and 1 more differ",
-        ),
-        ({"python": "3.11.7", "a.py": "1"}, ""),
-    ],
-)
-def test_a_host_that_differs_is_told_by_what_differs(theirs, why):
-    assert hosts.difference({"python": "3.11.7", "a.py": "1"}, theirs) == why
+def test_what_a_host_runs_differs_with_any_name_or_content_of_a_file(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "harness").mkdir()
+    monkeypatch.setattr(hosts, "SOURCE", tmp_path)
+    monkeypatch.setattr(hosts, "ROOT", tmp_path)
+    found = list[str]()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2"), ("c.pyc", "3")):
+        (tmp_path / "harness" / name).write_text(text)
+        found.append(hosts.code())
+    assert len({*found}) == 3
+    assert found[2] == found[3]
+
+
+def test_a_host_of_another_version_is_told_by_what_both_have(monkeypatch):
+    asked = Asked(ops=["square"], backends=["numpy_manual"])
+    monkeypatch.setattr(hosts, "_imported", lambda: "python 3.10.1")
+    monkeypatch.setattr(hosts, "code", lambda: "python 3.10.1")
+    sent = documents.packed(("python 3.11.7", asked))
+    _, why, agreed = msgspec.msgpack.decode(hosts.run(sent), type=hosts.Answer)
+    assert why == "it has python 3.10.1, and this machine python 3.11.7"
+    assert agreed.records == []
 
 
 def test_a_host_whose_files_have_changed_judges_nothing(monkeypatch):
     asked = Asked(ops=["square"], backends=["numpy_manual"])
     sent = documents.packed((hosts.code(), asked))
     hosts._imported()
-    monkeypatch.setattr(hosts, "code", dict)
+    monkeypatch.setattr(hosts, "code", str)
     _, why, agreed = msgspec.msgpack.decode(hosts.run(sent), type=hosts.Answer)
     assert why == "files have changed since it started: start it again"
     assert agreed.records == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradwatch.harness.project.git import changed_files
+from gradwatch.harness.project.git import changed_files, implementing
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.requested import affected, by_default
 from gradwatch.impls.catalogue import op_names
@@ -299,8 +299,17 @@ def test_a_file_concerns_what_runs_it(tmp_path, file, ops, backends):
     (tmp_path / "r" / "notes.txt").write_text("changed")
     git(tmp_path / "r", "add", "-A")
     git(tmp_path / "r", "commit", "-q", "-m", "change")
-    found = affected(commits[0], "HEAD", tmp_path / "r")
+    found = affected(commits[0], "HEAD", root=tmp_path / "r")
     assert found == sorted((op, backend) for op in ops for backend in backends)
+    touching = implementing(commits[0], "HEAD", "square", tmp_path / "r")
+    assert len(touching) == ("square" in ops)
+
+
+def test_of_named_ops_and_backends_a_file_concerns_those_alone(tmp_path):
+    commits = repository(tmp_path / "r", ["softmax", "square"])
+    asked = {"ops": ["softmax", "square", "gone"], "backends": ["torch_compile"]}
+    found = affected(*commits, **asked, root=tmp_path / "r")
+    assert found == [("square", "torch_compile")]
 
 
 # What a pull request's run hands over ----------------------------------------------

@@ -5,11 +5,11 @@ import pytest
 from gradwatch.harness.commands.selftest import summarise
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.selftest import examine as examining
-from gradwatch.harness.selftest import second
+from gradwatch.harness.selftest import mutants
 from gradwatch.harness.selftest.examine import JUDGE, examine, read
+from gradwatch.harness.selftest.mutants import KINDS, Sweep, mistakes
 from gradwatch.harness.selftest.run import FULL, QUICK, chosen, tasks
 from gradwatch.harness.selftest.scoring import Score
-from gradwatch.harness.selftest.second import KINDS, Sweep, mistakes
 from gradwatch.harness.workers.messages import Task
 from gradwatch.impls.catalogue import load_op
 
@@ -87,7 +87,7 @@ def test_when_nothing_was_planted_the_share_is_not_met():
 
 
 def test_a_mistake_that_moves_nothing_does_not_count(monkeypatch):
-    monkeypatch.setitem(second.EDGES, "a term 1e-5 off", lambda term: term * 1.0)
+    monkeypatch.setitem(mutants.EDGES, "a term 1e-5 off", lambda term: term * 1.0)
     runs = score_of(["silu"]).counted
     assert "double backward: a term 1e-5 off" not in {run.mistake for _, run in runs}
 
@@ -96,7 +96,7 @@ def test_silently_constant_is_every_saved_tensor_without_its_history():
     """The sum of dx v is that of 2 x dy v for square: x is saved, so dx is None."""
     op = load_op("square")
     (one, *_) = trials(op, regimes=["normal"], dtypes=["float64"], orders=["hvp"])
-    made = dict(mistakes(Sweep(one.problem), second.np.random.default_rng(0)))
+    made = dict(mistakes(Sweep(one.problem), mutants.np.random.default_rng(0)))
     assert made["silently constant"]["hvp.dx"] is None
     assert made["silently constant"]["hvp.ddy"] is not None
 
@@ -112,7 +112,7 @@ def test_mistakes_are_planted_in_float64_by_the_leader_alone():
 
 
 def test_the_full_extent_plants_in_each_of_its_regimes():
-    assert set(second.PLANTED[1]) <= set(FULL.second)
+    assert set(mutants.PLANTED[1]) <= set(FULL.second)
 
 
 def test_the_rivals_are_not_asked(tried):

@@ -90,7 +90,7 @@ def by_time(one: Trial) -> str:
 def by_compare(one: Trial) -> str:
     side = compare.Side(BACKEND, BACKEND)
     for phase in ("forward", "backward"):
-        compare.compare_sides(side, side, compare.Plan(one, BUDGET), phase)
+        compare.compare_phases(side, side, compare.Plan(one, BUDGET), [phase])
     return ""
 
 

@@ -20,7 +20,7 @@ from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.records import TimeRecord
 from gradwatch.harness.timing import compare
-from gradwatch.harness.timing.compare import Plan, Side, compare_sides
+from gradwatch.harness.timing.compare import Plan, Side, compare_phases
 from gradwatch.harness.timing.evidence.proof import RESTLESS
 from gradwatch.harness.timing.remote import (
     Remote,
@@ -129,7 +129,7 @@ def test_a_size_that_no_op_has_is_answered_with_those_there_are():
 def test_a_backend_against_itself_shows_no_news(phase):
     """One process, interleaved: the ratio is near 1, whatever else runs."""
     side = Side("numpy_manual", "numpy_manual")
-    found = compare_sides(side, side, Plan(square(), budget=0.4), phase)
+    (found,) = compare_phases(side, side, Plan(square(), budget=0.4), [phase])
     assert found.pairs == 1
     assert found.low <= found.ratio <= found.high
     assert abs(math.log(found.ratio)) < 0.2
@@ -145,17 +145,17 @@ def test_what_other_processes_take_of_the_cores_is_no_doubt_about_a_time():
             stack.callback(process.wait)
             stack.callback(process.kill)
         side = Side("numpy_manual", "numpy_manual")
-        found = compare_sides(side, side, Plan(square(), budget=0.4), "backward")
+        (found,) = compare_phases(side, side, Plan(square(), budget=0.4), ["backward"])
     assert found.low <= found.ratio <= found.high
 
 
 def test_ten_times_the_work_is_slower():
     op = load_op("square")
-    found = compare_sides(
+    (found,) = compare_phases(
         Side("numpy_manual", "numpy_manual"),
         Side("numpy_graph", "numpy_graph"),
         Plan(trial(op, op.sizes["1024"], REGIMES["normal"], "float32"), 0.4),
-        "backward",
+        ["backward"],
     )
     assert found.verdict == "slower"
     assert found.ratio > 1.5
@@ -167,7 +167,7 @@ def test_too_few_pairs_of_processes_are_told():
 
     a = Side("a", "numpy_manual", ROOT)
     b = Side("b", "numpy_manual", ROOT / "impls" / "..")
-    found = compare_sides(a, b, Plan(square(), 0.4, pairs=2), "backward")
+    (found,) = compare_phases(a, b, Plan(square(), 0.4, pairs=2), ["backward"])
     assert found.pairs == 2
     assert found.verdict == "not resolved"
     assert "6 pairs" in found.short
@@ -192,7 +192,7 @@ def test_one_noisy_pair_of_processes_does_not_hide_a_change(
     pairs = iter([played_pair(truth + rng.normal(0, 0.03), noise) for noise in noises])
     monkeypatch.setattr(compare, "_one_pair", lambda *_: {"backward": next(pairs)})
     a, b = Side("a", "numpy_manual"), Side("b", "numpy_manual", compare.ROOT / "other")
-    found = compare_sides(a, b, Plan(square(), 1.0, pairs=16), "backward")
+    (found,) = compare_phases(a, b, Plan(square(), 1.0, pairs=16), ["backward"])
     assert found.verdict == verdict
     assert found.low < math.exp(truth) < found.high
 

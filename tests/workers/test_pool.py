@@ -24,7 +24,7 @@ from gradwatch.harness.workers.interpreters import (
     variable,
 )
 from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import STARTS, Fleet
+from gradwatch.harness.workers.pool import Fleet
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import UnknownName, load_op
 from gradwatch.impls.contract import Op, Problem
@@ -62,7 +62,6 @@ def test_a_framework_that_fails_to_start_is_no_error_for_the_others(tmp_path):
     with Fleet(jobs=2) as fleet:
         broken = replace(interpreter_of("numpy"), framework="torch")
         fleet._interpreters["torch"] = broken
-        fleet._failed_starts["torch"] = STARTS - 1
         fleet._tasks = {"torch": deque()}
         fleet._failed_to_start("torch", Died("it ended"))
         assert {one.kind for one in fleet.run([task(page(tmp_path))])} == {"result"}
