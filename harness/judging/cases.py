@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.impls import catalogue, graph
-from gradwatch.impls.contract import Case, Op, Problem, Shape, as_tuple
+from gradwatch.impls.contract import Case, Op, Problem, as_tuple
 
 Array = NDArray[Any]
 Generator = np.random.Generator
@@ -88,12 +88,9 @@ def resized(op: Op, case: Case, change: Mapping[int, int]) -> Case:
         name: tuple(change.get(n, n) for n in shape)
         for name, shape in op.shapes(case).items()
     }
-    return Case(shapes_name(shapes.values()), **{**case.fields, **shapes})
-
-
-def shapes_name(shapes: Iterable[Shape]) -> str:
-    """Such as 4x5-3x5-3; a scalar is called so."""
-    return "-".join("x".join(map(str, s)) or "scalar" for s in shapes)
+    # Such as 4x5-3x5-3; a scalar is called so.
+    name = "-".join("x".join(map(str, s)) or "scalar" for s in shapes.values())
+    return Case(name, **{**case.fields, **shapes})
 
 
 def empty(op: Op) -> Iterator[Case]:
@@ -335,23 +332,15 @@ def variants(one: Trial, seed: int = 0) -> list[Trial]:
         for array, own in zip(arrays, owns, strict=True):
             if array is None or own is None or array.size < 3 or not is_floating(array):
                 continue
-            _move(array, own, rng, ends=extra == 1)
+            kept = np.ones(array.size, bool)
+            if array.size > MOVED:
+                kept[:] = False
+                kept[rng.choice(array.size, MOVED // 2, replace=False)] = True
+                kept[np.argpartition(own, -MOVED // 2, axis=None)[-MOVED // 2 :]] = True
+            kept[[0, -1]] = extra == 1
+            np.copyto(array, own, where=~kept.reshape(array.shape))
         others.append(other)
     return [one, *others]
-
-
-def _move(array: Array, own: Array, rng: np.random.Generator, *, ends: bool) -> None:
-    """Keep an array's numbers at `MOVED` places and, or not, at its ends.
-
-    Elsewhere it gets those of `own`.
-    """
-    kept = np.ones(array.size, bool)
-    if array.size > MOVED:
-        kept[:] = False
-        kept[rng.choice(array.size, MOVED // 2, replace=False)] = True
-        kept[np.argpartition(own, -MOVED // 2, axis=None)[-MOVED // 2 :]] = True
-    kept[[0, -1]] = ends
-    np.copyto(array, own, where=~kept.reshape(array.shape))
 
 
 def problem_with(

@@ -42,24 +42,13 @@ def judge_numbers(
     limit: float,
     dtype: str,
     by_spread: NDArray[np.bool_] | None = None,
-    *,
-    says: bool = False,
 ) -> Judgement:
-    """The verdict.
-
-    Args:
-        truth: What is right, and the radius.
-        got: What came back.
-        limit: The ratio up to which an error is rounding.
-        dtype: The precision under test.
-        by_spread: The elements whose radius is the spread's.
-        says: Known already: the comparison says something of each element.
-    """
+    """The verdict; of the elements `by_spread` the radius is the spread's."""
     ratios, lost = _ratios(truth, got)
     if not ratios.size:
         message = f"{truth.tensor}: no elements; its shape and dtype are right"
         return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
-    share = 0.0 if says else share_of_silent(truth, limit, got)
+    share = share_of_silent(truth, limit, got)
     worst = np.unravel_index(int(ratios.argmax()), ratios.shape)
     ratio = float(ratios[worst])
     judgement = Judgement(

@@ -111,8 +111,8 @@ class Draws:
             self.scale = 1 / (UNIT * errors.limit)
         self.own = local_errors(errors, order)
         known = local_errors(beside, order) if beside is not None else {}
-        self.open: Mapping[Node, Mask] = {}
-        self.shares: Mapping[Node, Array] = {}
+        self.open: dict[Node, Mask] = {}
+        self.shares: dict[Node, Array] = {}
         unit = 2 * UNIT * errors.reach * self.scale
         self._widths = {
             node: unit * (own - less if less is not None else own)
@@ -140,7 +140,14 @@ class Draws:
         and others, FlashAttention, 2022, appendix B.2). So the product is left exact,
         and each use of it is not.
         """
-        users = self._uses()
+        # But for shifts, of whose error nothing is seen: rounded apart, a score and its
+        # row's maximum scale all terms of a sum so much that no draw is near the
+        # first-order picture.
+        users = Counter[Node]()
+        for node in reversed(self.order):
+            seen = node not in self.errors.exact and users.get(node) != 0
+            for source in node.inputs:
+                users[source] += seen
         several = set()
         for node in self.order:
             path = _path_to_product(node, users) if users[node] > 1 else None
@@ -167,19 +174,6 @@ class Draws:
                     found[node] = nothing
         return found
 
-    def _uses(self) -> Counter[Node]:
-        """How often each node is used, but for shifts: nothing is seen of their error.
-
-        Rounded apart, a score and its row's maximum scale all terms of a sum, by so
-        much that no draw is near the first-order picture.
-        """
-        uses = Counter[Node]()
-        for node in reversed(self.order):
-            seen = node not in self.errors.exact and uses.get(node) != 0
-            for source in node.inputs:
-                uses[source] += seen
-        return uses
-
     def _contest(self, least: float) -> None:
         """Find which choices rounding may turn: from here on their weights move.
 
@@ -201,11 +195,13 @@ class Draws:
                 for side in zip(*(values[s] for s in node.inputs), strict=True):
                     change = (_gap(node, *side) - own).astype(np.float64)
                     moved[node] = np.hypot(moved[node], change / count**0.5)
-        self.open = {n: contested(n, m / draws.scale) for n, m in moved.items()}
-        if self.once:
-            self.shares = {
-                n: np.maximum(chances(n, m), least) for n, m in moved.items()
-            }
+        for node, move in moved.items():
+            apart, allowed = _apart(node), move / draws.scale
+            # A move of nan is outside of a function's domain: nothing is certain there.
+            near = (allowed != 0) & ~(apart > REACH * allowed)
+            self.open[node] = np.isfinite(apart) & near
+            if self.once:
+                self.shares[node] = np.maximum(chances(node, move), least)
 
     def pairs(
         self, count: int, keep: Collection[Node], least: float = 0.0
@@ -233,13 +229,9 @@ class Draws:
     ) -> dict[Node, Pair]:
         """Values of the nodes to keep, with all perturbations and all negated.
 
-        Args:
-            rng: Where the perturbations come from.
-            keep: Nodes of the graph.
-            share: What all of them are multiplied by.
-            together: Move all contested weights of a tensor to the same side, and all
-                that it is known to lose.
-            alike: Values with the same digits are rounded alike, as in any arithmetic.
+        All are multiplied by `share`. `together` moves all contested weights of a
+        tensor, and all that it is known to lose, to the same side; `alike` rounds
+        values with the same digits alike, as any arithmetic does.
         """
         values: dict[Node, Pair] = {}
         turned: dict[tuple[Node, ...], Array] = {}
@@ -296,8 +288,17 @@ class Draws:
 
     def _noise(self, node: Node, rng: Generator, together: bool, alike: bool) -> Array:
         """Random numbers from -1/2 to 1/2, or the outer half of these."""
-        if alike:
-            noise = self._by_digits(node.value, rng)
+        noise: Array
+        if alike:  # the same for the same digits; odd, as rounding is
+            digits = self.errors.arithmetic.step.digits
+            part = np.where(np.isfinite(node.value), np.frexp(node.value)[0], 0.0)
+            held = np.rint(np.ldexp(np.abs(part), digits))
+            different, place = 2**digits + 1, held.astype(np.intp)
+            if digits > FEW:
+                found, place = np.unique(held, return_inverse=True)
+                different, place = found.size, place.reshape(held.shape)
+            of_each = rng.random(different, dtype=np.float32) - np.float32(0.5)
+            noise = np.where(part < 0, -of_each[place], of_each[place])
         else:
             noise = rng.random(node.shape, dtype=np.float32)
             noise -= 0.5
@@ -306,19 +307,6 @@ class Draws:
             noise /= 2
             if together:  # nor of one sign here and another there: partial sums
                 noise = np.copysign(noise, noise.sum())
-        return noise
-
-    def _by_digits(self, value: Array, rng: Generator) -> Array:
-        """Random numbers that are the same for the same digits; odd, as rounding is."""
-        digits = self.errors.arithmetic.step.digits
-        significand = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
-        held = np.rint(np.ldexp(np.abs(significand), digits))
-        different, place = 2**digits + 1, held.astype(np.intp)
-        if digits > FEW:
-            found, place = np.unique(held, return_inverse=True)
-            different, place = found.size, place.reshape(held.shape)
-        of_each = rng.random(different, dtype=np.float32) - np.float32(0.5)
-        noise: Array = np.where(significand < 0, -of_each[place], of_each[place])
         return noise
 
     def _weights(
@@ -338,7 +326,16 @@ class Draws:
             return node.value, node.value
         change = turned.get(node.inputs[::-1])
         if change is None:
-            moved = _turned(node, mask, rng, together=together)
+            if operation(node) == "pick":
+                axis = node.attributes["axis"]
+                drawn = np.where(mask, rng.random(mask.shape), -1.0)
+                other = (drawn == drawn.max(axis=axis, keepdims=True)) & mask
+                rows = other.any(axis=axis, keepdims=True)
+                moved = np.where(rows, other - node.value, 0.0)
+            else:
+                rows, moved = mask, (2.0 if operation(node) == "sign" else 1.0) * mask
+            signs = 1.0 if together else rng.choice((-1.0, 1.0), rows.shape)
+            moved = TURNS * moved * signs
             turns = 1 / TURNS if self.once else self.scale
             change = share * turns * moved * self.shares.get(node, 1.0)
             turned[node.inputs] = -change
@@ -405,19 +402,6 @@ def _gap(node: Node, *inputs: Array) -> Array:
     return distance
 
 
-def contested(node: Node, moved: Array) -> Mask:
-    """Where rounding may turn a choice around.
-
-    Args:
-        node: The choice.
-        moved: How far the judge allows its gap to move: root mean squares of draws; nan
-            where a draw is outside of a function's domain, so that nothing is certain.
-    """
-    apart = _apart(node)
-    open_: Mask = np.isfinite(apart) & (moved != 0) & ~(apart > REACH * moved)
-    return open_
-
-
 def chances(node: Node, moved: Array) -> Array:
     """Roots of the largest probabilities that rounding turns a choice around.
 
@@ -439,24 +423,3 @@ def chances(node: Node, moved: Array) -> Array:
 def _apart(node: Node) -> Array:
     apart: Array = np.abs(_gap(node, *(source.value for source in node.inputs)))
     return apart
-
-
-def _turned(
-    node: Node, open_: Mask, rng: np.random.Generator, *, together: bool
-) -> Any:
-    """By what the weights of a draw differ from the reference's; 0 for no choice."""
-    if not open_.any():
-        return 0.0
-    if operation(node) != "pick":
-        jump = 2.0 if operation(node) == "sign" else 1.0
-        return TURNS * jump * np.where(open_, _signs(open_.shape, rng, together), 0.0)
-    axis = node.attributes["axis"]
-    drawn = np.where(open_, rng.random(open_.shape), -1.0)
-    other = (drawn == drawn.max(axis=axis, keepdims=True)) & open_
-    rows = other.any(axis=axis, keepdims=True)
-    change = np.where(rows, other - node.value, 0.0)
-    return TURNS * change * _signs(rows.shape, rng, together)
-
-
-def _signs(shape: tuple[int, ...], rng: np.random.Generator, together: bool) -> Any:
-    return 1.0 if together else rng.choice((-1.0, 1.0), shape)

@@ -74,9 +74,18 @@ def judge(
     problem = _problem(op, inputs, dy, dict(attributes or {}), dtype)
     if known("order", order, ORDERS) != "vjp":
         problem = _of_order(problem, order, tangents)
-    named = _named(problem, gradients, outputs)
+        if outputs is not None:
+            raise ValueError("outputs are judged with the gradients: order vjp")
+    op, names = problem.op, problem.derivatives
+    if len(gradients) != len(names):
+        wanted = ", ".join(names)
+        raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
+    if outputs is not None and len(outputs) != len(op.outputs):
+        raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
+    named = dict(zip(names, gradients, strict=True))
+    named |= zip(op.outputs, outputs or (), strict=False)
     # Of the precision under test, or of the inputs' wider type.
-    holders = {problem.dtype, *_floating(problem.op, inputs)}
+    holders = {problem.dtype, *_floating(op, inputs)}
     got = {name: None if a is None else _array(a) for name, a in named.items()}
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
     question = Question.of(problem, compute)
@@ -108,15 +117,10 @@ def assert_agrees(
     """
     judgements = judge(op, inputs, dy, gradients, **more)
     name = op if isinstance(op, str) else op.name
-    refused = [
-        *([] if allow_vacuous else ["vacuous"]),
-        *(["imprecise"] if strict else []),
-    ]
-    wrong = [
-        f"{name}: {j.story}" for j in judgements if not j.passes or j.verdict in refused
-    ]
+    refused = {"vacuous": not allow_vacuous, "imprecise": strict}
+    wrong = [j for j in judgements if not j.passes or refused.get(j.verdict)]
     if wrong:
-        raise AssertionError("\n".join(wrong))
+        raise AssertionError("\n".join(f"{name}: {j.story}" for j in wrong))
 
 
 def _problem(
@@ -187,21 +191,6 @@ def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
             None if name in op.integers else np.zeros(y.shape) for name, y in results
         ]
     return replace(problem, order=order, tangents=along, cotangents=cotangents)
-
-
-def _named(
-    problem: Problem, gradients: Sequence[Any], outputs: Sequence[Any] | None
-) -> dict[str, Any]:
-    op, names = problem.op, problem.derivatives
-    if len(gradients) != len(names):
-        wanted = ", ".join(names)
-        raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
-    if outputs is not None and problem.order != "vjp":
-        raise ValueError("outputs are judged with the gradients: order vjp")
-    if outputs is not None and len(outputs) != len(op.outputs):
-        raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
-    named = dict(zip(names, gradients, strict=True))
-    return {**named, **dict(zip(op.outputs, outputs or (), strict=False))}
 
 
 _WHOLE = ("bool", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))

@@ -17,7 +17,6 @@ Source: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch. 3 and 5.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,62 +39,66 @@ def is_second(tensor: str) -> bool:
     return tensor.partition(".")[0] in SECOND
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function's graph at one point, and the directions it is differentiated along.
+def derivatives(
+    order: str,
+    outputs: Mapping[str, Node],
+    inputs: Mapping[str, Node],
+    cotangents: Mapping[str, Array],
+    tangents: Mapping[str, Array],
+) -> tuple[dict[str, Node], list[str]]:
+    """The tensors of an order of a function's graph, and those that no path leads to.
 
-    Attributes:
+    The latter are zeros.
+
+    Args:
+        order: One of `ORDERS`.
         outputs: Its differentiable outputs, by name.
         inputs: The leaves that it is differentiated by, by name.
         cotangents: An array for each output; an output without one counts for nothing.
         tangents: An array for each input.
     """
-
-    outputs: Mapping[str, Node]
-    inputs: Mapping[str, Node]
-    cotangents: Mapping[str, Array]
-    tangents: Mapping[str, Array]
-
-    def derivatives(self, order: str) -> Derivatives:
-        """The tensors of an order."""
-        along = {
-            name: graph.variable(np.asarray(dy, dtype=self.outputs[name].dtype))
-            for name, dy in self.cotangents.items()
-        }
-        first = _gradients(self.outputs, along, self.inputs)
-        if order == "vjp":
-            return _named("d", first, self.inputs)
-        reached = {name: node for name, node in first.items() if node is not None}
-        if order == "jvp":
-            return _named("jvp.", self._second(reached, along), along)
-        sources = {**self.inputs, **{f"d{name}": dy for name, dy in along.items()}}
-        return _named("hvp.d", self._second(reached, sources), sources)
-
-    def _second(
-        self, first: Mapping[str, Node], sources: Mapping[str, Node]
-    ) -> dict[str, Node | None]:
-        """Gradients of the sum of first * tangent, as the sum of each tangent's part.
-
-        An honest implementation may add these parts last, and lose what cancels.
-        """
-        names = [name for name in self.tangents if name in first]
-        groups = [[name] for name in names] if len(names) <= PARTS else [names]
-        summed: dict[str, Node | None] = dict.fromkeys(sources)
-        for group in groups:
-            along = {name: self.tangents[name] for name in group}
-            for name, part in _gradients(first, along, sources).items():
-                before = summed[name]
-                if part is not None:
-                    summed[name] = part if before is None else before + part
-        return summed
+    along = {
+        name: graph.variable(np.asarray(dy, dtype=outputs[name].dtype))
+        for name, dy in cotangents.items()
+    }
+    first = _gradients(outputs, along, inputs)
+    reached = {name: node for name, node in first.items() if node is not None}
+    if order == "vjp":
+        prefix, found, sources = "d", first, dict(inputs)
+    elif order == "jvp":
+        prefix, sources = "jvp.", along
+        found = _second(reached, tangents, sources)
+    else:
+        sources = {**inputs, **{f"d{name}": dy for name, dy in along.items()}}
+        prefix, found = "hvp.d", _second(reached, tangents, sources)
+    nodes = {
+        prefix + name: graph.variable(np.zeros_like(sources[name].value))
+        if node is None
+        else node
+        for name, node in found.items()
+    }
+    return nodes, [prefix + name for name, node in found.items() if node is None]
 
 
-@dataclass(frozen=True)
-class Derivatives:
-    """The tensors of an order by name; zeros where no path leads to an `unreached`."""
+def _second(
+    first: Mapping[str, Node],
+    tangents: Mapping[str, Array],
+    sources: Mapping[str, Node],
+) -> dict[str, Node | None]:
+    """Gradients of the sum of first * tangent, as the sum of each tangent's part.
 
-    nodes: dict[str, Node]
-    unreached: tuple[str, ...]
+    An honest implementation may add these parts last, and lose what cancels.
+    """
+    names = [name for name in tangents if name in first]
+    groups = [[name] for name in names] if len(names) <= PARTS else [names]
+    summed: dict[str, Node | None] = dict.fromkeys(sources)
+    for group in groups:
+        along = {name: tangents[name] for name in group}
+        for name, part in _gradients(first, along, sources).items():
+            before = summed[name]
+            if part is not None:
+                summed[name] = part if before is None else before + part
+    return summed
 
 
 def _gradients(
@@ -108,17 +111,3 @@ def _gradients(
     pulled = [along[name] for name in names]
     nodes = graph.gradient([outputs[n] for n in names], pulled, list(inputs.values()))
     return dict(zip(inputs, nodes, strict=True))
-
-
-def _named(
-    prefix: str, gradients: Mapping[str, Node | None], sources: Mapping[str, Node]
-) -> Derivatives:
-    return Derivatives(
-        {
-            f"{prefix}{name}": graph.variable(np.zeros_like(sources[name].value))
-            if node is None
-            else node
-            for name, node in gradients.items()
-        },
-        tuple(f"{prefix}{name}" for name, node in gradients.items() if node is None),
-    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gradwatch.harness.judging.acceptance.large import Looked, is_large, looked_at
+from gradwatch.harness.judging.acceptance.large import LARGE, Look
 from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
@@ -74,7 +74,7 @@ class Question:
     def of(cls, problem: Problem, compute: str | None = None) -> Question:
         """Of an op's gradients, outputs and state."""
         second = getattr(problem, "order", "vjp") != "vjp"
-        outputs = functools.partial(results_of, problem) if second else None
+        outputs = (lambda wide: results_of(problem, wide)[1]) if second else None
         arithmetics(problem.dtype, compute)
         build = functools.partial(nodes_of, problem)
         return cls(build, problem.dtype, compute, outputs, problem=problem)
@@ -82,8 +82,8 @@ class Question:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Of the tensors."""
-        if "right" in self.__dict__:
-            return tuple(self.right.graphs["first"])
+        if self.known:
+            return tuple(self.known.graphs["first"])
         with graph.ties("first"):
             return tuple(self.build(np.dtype(np.float64)))
 
@@ -123,9 +123,9 @@ class Question:
         """
         require_subnormals()
         found: dict[str, Judgement] = {}
-        if is_large(got) and "right" not in self.__dict__:
-            asked = self.build, self.dtype, got, dtypes, self.compute
-            looked = looked_at(*asked)
+        large = any(a is not None and a.size >= LARGE for a in got.values())
+        if large and self.known is None:
+            looked = Look(self.build, self.dtype, got, dtypes, self.compute)
             found = looked.judgements
             far = [n for n in got if n in looked.far and n not in found]
             parts = len(far) * OPERATION * looked.operations
@@ -133,8 +133,7 @@ class Question:
                 found |= self._in_part({n: np.asarray(got[n]) for n in far}, looked)
         left = {name: array for name, array in got.items() if name not in found}
         if left:
-            how: Any = {"dtype": self.dtype, "flushes": flushes}
-            judged = judge_tensors(self.right, left, dtypes, **how)
+            judged = judge_tensors(self.right, left, dtypes, flushes=flushes)
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 
@@ -155,9 +154,7 @@ class Question:
 
         return Reference(build, self.dtype, self.compute)
 
-    def _in_part(
-        self, got: Mapping[str, Array], looked: Looked
-    ) -> dict[str, Judgement]:
+    def _in_part(self, got: Mapping[str, Array], looked: Look) -> dict[str, Judgement]:
         """Judgements by the elements farthest off, and by a sample.
 
         All tensors have one graph: what several of them need is computed once.
@@ -169,7 +166,7 @@ class Question:
         right.longest, right.limit = looked.longest, limit_for(looked.longest)
         some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
         alike = dict.fromkeys(got, self.dtype)
-        judged = judge_tensors(right, some, alike, dtype=self.dtype)
+        judged = judge_tensors(right, some, alike)
         return {
             j.tensor: _in_place(j, boxes[j.tensor], got[j.tensor], seed) for j in judged
         }

@@ -29,7 +29,7 @@ from gradwatch.harness.judging.excuses.regrouping import (
     magnitudes,
     peaks,
 )
-from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, Function
+from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, derivatives
 from gradwatch.harness.judging.precisions import (
     PRECISIONS,
     Arithmetic,
@@ -42,6 +42,7 @@ from gradwatch.harness.judging.rounding.errors import (
     Errors,
     limit_for,
     longest_reduction,
+    operation,
 )
 from gradwatch.harness.judging.spread import spread
 from gradwatch.harness.judging.whole import Whole, whole
@@ -158,7 +159,9 @@ class Reference:
             ways = {name: graph.ties(name) for name in graph.TIES[1:]}
         if any(choice.indexed for choice in self.choices):
             ways[graph.SHARED] = graph.ties(graph.SHARED)
-        if outputs and _touches(self.order("first")) and _continuous(outputs):
+        compared = (n.inputs for n in self.order("first") if operation(n) == "compare")
+        met = (a.floating and (a.value == b.value).any() for a, b in compared)
+        if outputs and any(met) and _continuous(outputs):
             ways[OTHER_SIDE] = graph.other_side()
         for name, way in ways.items():
             with way:
@@ -267,7 +270,8 @@ class Reference:
         arithmetic = arithmetic or self.arithmetics[-1]
         errors = self._errors(convention, arithmetic, careless)
         known = {} if careless else risks(self.order(convention), errors)
-        nothing, truths = arithmetic.stored.nothing, {}
+        stored, truths = arithmetic.stored, dict[str, Truth]()
+        zero = underflow_of(self.order("first"), self.longest, stored)
         for name, node in self.graphs[convention].items():
             risk = known.get(node)
             if node.value.dtype.kind != "f":
@@ -280,8 +284,9 @@ class Reference:
                 unknown |= risk.undefined | (risk.infinite & ~infinite)
             if unknown.any() and not careless:
                 radius = np.where(unknown, np.inf, radius)
-            zero = self._underflow
-            truths[name] = Truth(name, node.value, radius, infinite, zero, nothing)
+            truths[name] = Truth(
+                name, node.value, radius, infinite, zero, stored.nothing
+            )
         return truths
 
     @_kept
@@ -366,11 +371,6 @@ class Reference:
             possible: Mask = (room < np.inf) & (size + room >= stored.beyond)
         return radius, certain, possible & ~certain
 
-    @functools.cached_property
-    def _underflow(self) -> float:
-        stored = PRECISIONS[self.dtype]
-        return underflow_of(self.order("first"), self.longest, stored)
-
 
 def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Truth:
     """An integer tensor: exact, but that several indices may point at a maximum."""
@@ -378,7 +378,7 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
     none = np.zeros(node.shape, bool)
     if risk is not None:
         radius = np.where(risk.undefined, np.inf, radius)
-    if node.primitive is None or node.primitive.name != "argmax":
+    if operation(node) != "argmax":
         return Truth(name, node.value, radius, none)
     (source,), axis = node.inputs, node.attributes["axis"]
     reach = errors.reach * errors.errors[source]
@@ -446,7 +446,7 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         lambda: nodes_of(problem, wide),
         problem.dtype,
         compute,
-        (lambda: results_of(problem, wide)) if second else None,
+        (lambda: results_of(problem, wide)[1]) if second else None,
         problem,
     )
 
@@ -458,7 +458,7 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     """
     order = getattr(problem, "order", "vjp")  # an older commit's problem has none
     op = problem.op
-    leaves, results = _results(problem, wide)
+    leaves, results = results_of(problem, wide)
     cotangents = {
         name: dy
         for name, dy in zip(op.outputs, problem.cotangents, strict=True)
@@ -467,17 +467,11 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     inputs = {name: leaves[name] for name in problem.wanted}
     given = cotangents, getattr(problem, "tangents", {})
     along = (_widened(arrays, problem.dtype, wide) for arrays in given)
-    function = Function(results, inputs, *along)
-    computed = function.derivatives(order).nodes
+    computed, _ = derivatives(order, results, inputs, *along)
     return {**computed, **results} if order == "vjp" else computed
 
 
-def results_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
-    """Outputs and new state of a problem, for leaves of a type."""
-    return _results(problem, wide)[1]
-
-
-def _results(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
+def results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
     """The leaves of a problem by name, and its outputs and new state."""
     arrays = _widened(problem.inputs, problem.dtype, wide)
     leaves = {n: graph.variable(a) for n, a in arrays.items()}
@@ -504,14 +498,6 @@ def _evaluated(build: Nodes) -> Mapping[str, graph.Node]:
     nodes = build()
     graph.forward(nodes.values())
     return nodes
-
-
-def _touches(order: Sequence[graph.Node]) -> bool:
-    """Whether a comparison of floating numbers is exactly met."""
-    compared = (
-        n.inputs for n in order if n.primitive and n.primitive.name == "compare"
-    )
-    return any(a.floating and (a.value == b.value).any() for a, b in compared)
 
 
 def _continuous(outputs: Nodes) -> bool:

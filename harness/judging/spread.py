@@ -106,10 +106,8 @@ class _Moments:
     largest where that is 0, so that no square underflows. np.hypot would need no unit,
     but takes six times as long.
 
-    Attributes:
-        odd: Squares of half the differences of the pairs, the first-order picture.
-        even: Squares of what the mirror images have in common.
-        first: That of the first pair.
+    `odd` are squares of half the differences of the pairs, the first-order picture;
+    `even` those of what the mirror images have in common.
     """
 
     node: Node
@@ -134,9 +132,8 @@ class _Moments:
     def radius(self, again: Pair, limit: float) -> Error:
         """Root mean square of the deviations; infinite where the picture fails.
 
-        Args:
-            again: The first pair once more, with perturbations of size `AGAIN`.
-            limit: How large the perturbations were, in radii.
+        `again` is the first pair once more, with perturbations of size `AGAIN`; the
+        others were `limit` radii large.
         """
         shape, moved = self.node.shape, halves(self.node, again)
         if self.unit is None or moved is None:

@@ -35,6 +35,7 @@ from gradwatch.impls.graph import Choice, topological_order
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 Judged = tuple[Judgement, ...]
+Tensors = Mapping[str, Array | None]
 
 #: Bytes of a tensor up to which its bits are kept beside what was said of it. Of ten
 #: backends half or more return the same bits as another one.
@@ -56,57 +57,9 @@ LOSS = (
 )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One honest way in which a call may have been computed.
-
-    Attributes:
-        right: For the inputs as they were given, or for flushed ones.
-        branches: How ties are broken, or which side of a kink is taken.
-        got: The tensors that it explains.
-        name: Of the convention, where this reading is one.
-    """
-
-    right: Reference
-    branches: str
-    got: Mapping[str, Array | None]
-    name: str = ""
-
-    def judged(self, dtypes: Mapping[str, str], dtype: str) -> Judged:
-        """The judgements of the tensors, those that the convention decides so named."""
-        return tuple(
-            self._named(self._judged(n, a, dtypes.get(n, ""), dtype))
-            for n, a in self.got.items()
-        )
-
-    def _judged(
-        self, tensor: str, got: Array | None, has: str, wants: str
-    ) -> Judgement:
-        """The judgement on a tensor; the same bits are judged once."""
-        asked = self.right, self.branches, tensor, got, has, wants
-        if got is None or got.nbytes > KEPT:
-            return _judgement(*asked)
-        bits = got.dtype, got.shape, got.tobytes()
-        key = self.branches, tensor, has, wants, bits
-        if key not in self.right.judged:
-            self.right.judged[key] = _judgement(*asked)
-        judgement: Judgement = self.right.judged[key]
-        return judgement
-
-    def _named(self, j: Judgement) -> Judgement:
-        if self.name == FLUSHED and j.passes and j.verdict != "vacuous":
-            said = "right for subnormal numbers taken for zero"
-        elif j.verdict == "agree" and self.right.depends_on_ties(j.tensor):
-            said = f"right at a tie, broken by the {self.name} convention"
-        else:
-            return j
-        message = f"{j.tensor}: {said}"
-        return j.changed(verdict="convention", convention=self.name, message=message)
-
-
 def readings(
-    right: Reference, got: Mapping[str, Array | None], flushes: bool = False
-) -> Iterator[Reading]:
+    right: Reference, got: Tensors, flushes: bool = False
+) -> Iterator[tuple[str, Reference, str, Tensors]]:
     """How a call may be read, strictest first.
 
     The tensors as a whole break ties in one way, or each row in its own (`ties`), or
@@ -114,24 +67,26 @@ def readings(
     these a tensor may have been computed in any of the reference's `arithmetics`, and
     last of all by an algorithm that loses digits, or in an order of operations that
     leaves the range: `_judgement` tries these in turn.
+
+    Of each: its name, the reference (for given or flushed inputs), how ties are broken
+    or which side of a kink is taken, and the tensors that it explains.
     """
     for name in right.graphs:
-        yield Reading(right, name, got, name)
+        yield name, right, name, got
     rows = _put_right(right, got) if right.set_valued else None
     if rows:
-        yield Reading(right, "first", {**got, **rows}, "mixed")
+        yield "mixed", right, "first", {**got, **rows}
     if flushes and right.flushed is not None:
         read = {n: None if a is None else right.flush(a) for n, a in got.items()}
         for name in right.flushed.graphs:
-            yield Reading(right.flushed, name, read, FLUSHED)
+            yield FLUSHED, right.flushed, name, read
 
 
 def judge_tensors(
     right: Reference,
-    got: Mapping[str, Array | None],
+    got: Tensors,
     dtypes: Mapping[str, str],
     *,
-    dtype: str,
     flushes: bool = False,
 ) -> Judged:
     """Judge tensors by name against a reference that is already there.
@@ -143,11 +98,14 @@ def judge_tensors(
     volume 1, section 10.2.3: FTZ and DAZ), may do so in some of the tensors alone.
     """
     found: Judged = ()
-    for reading in readings(right, got, flushes):
-        if reading.name not in right.graphs and all(j.passes for j in found):
+    for name, source, ties, tensors in readings(right, got, flushes):
+        if name not in right.graphs and all(j.passes for j in found):
             break
-        judged = reading.judged(dtypes, dtype)
-        if reading.name == FLUSHED:
+        judged = tuple(
+            _named(name, source, _kept(source, ties, n, a, dtypes.get(n, "")))
+            for n, a in tensors.items()
+        )
+        if name == FLUSHED:
             pairs = zip(found, judged, strict=True)
             judged = tuple(b if b.passes and not a.passes else a for a, b in pairs)
         if not found or _badness(judged) < _badness(found):
@@ -155,6 +113,31 @@ def judge_tensors(
         if all(j.verdict in ("agree", "convention") for j in found):
             break
     return found
+
+
+def _named(name: str, right: Reference, j: Judgement) -> Judgement:
+    """The judgement; what the convention decides is named so."""
+    if name == FLUSHED and j.passes and j.verdict != "vacuous":
+        said = "right for subnormal numbers taken for zero"
+    elif j.verdict == "agree" and right.depends_on_ties(j.tensor):
+        said = f"right at a tie, broken by the {name} convention"
+    else:
+        return j
+    message = f"{j.tensor}: {said}"
+    return j.changed(verdict="convention", convention=name, message=message)
+
+
+def _kept(
+    right: Reference, ties: str, tensor: str, got: Array | None, has: str
+) -> Judgement:
+    """The judgement on a tensor; the same bits are judged once."""
+    if got is None or got.nbytes > KEPT:
+        return _judgement(right, ties, tensor, got, has)
+    key = ties, tensor, has, got.dtype, got.shape, got.tobytes()
+    if key not in right.judged:
+        right.judged[key] = _judgement(right, ties, tensor, got, has)
+    judgement: Judgement = right.judged[key]
+    return judgement
 
 
 def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
@@ -170,22 +153,21 @@ class _Tensor:
     convention: str
     tensor: str
     got: Array
-    dtype: str
 
     def judged(self, arithmetic: Arithmetic) -> Judgement:
         """The verdict, given how the tensor may have been computed."""
         truth = self.right.bounds(self.convention, arithmetic)[self.tensor]
-        limit = self.right.limit
+        limit, dtype = self.right.limit, self.right.dtype
         if truth.admissible is not None:
-            return judge_indices(truth, self.got, limit, self.dtype)
+            return judge_indices(truth, self.got, limit, dtype)
         sharp = everywhere(self._sharp(truth, arithmetic))
-        judgement = judge_numbers(truth, self.got, limit, self.dtype, says=sharp)
+        judgement = judge_numbers(truth, self.got, limit, dtype)
         if sharp or judgement.verdict == "disagree":
             return judgement  # the spread can only accuse more
         radius, by_spread = self._radius(arithmetic)
         if by_spread.any():
             truth = replace(truth, radius=radius)
-            judgement = judge_numbers(truth, self.got, limit, self.dtype, by_spread)
+            judgement = judge_numbers(truth, self.got, limit, dtype, by_spread)
         if judgement.verdict == "vacuous":
             whole = self._whole(arithmetic)
             if whole is not None:
@@ -209,13 +191,13 @@ class _Tensor:
 
         Infinities and nan that underflow may explain are `overflowed`'s.
         """
+        own = self.right.arithmetics[-1]
         value = self.right.graphs[self.convention][self.tensor].value
         lost = self.right.underflows(self.convention, self.tensor)
         got = np.where(lost & ~np.isfinite(self.got), value, self._as_a_whole)
-        whole = self._whole(self.right.arithmetics[-1])
+        whole = self._whole(own)
         if whole is None or whole.worst(got)[0] <= whole.limit:
             return False
-        own = self.right.arithmetics[-1]
         excuse = self._whole(own, careless=self.right.dtype)
         return excuse is not None and excuse.worst(got)[0] > EXCUSED
 
@@ -322,7 +304,7 @@ class _Tensor:
 def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float64]:
     """How far each element of a tensor may be off, in the narrowest arithmetic."""
     node = right.graphs[convention][tensor]
-    asked = _Tensor(right, convention, tensor, node.value, right.dtype)
+    asked = _Tensor(right, convention, tensor, node.value)
     radius, _ = asked._radius(right.arithmetics[-1])
     with np.errstate(all="ignore"):
         error: NDArray[np.float64] = right.limit * radius
@@ -354,23 +336,23 @@ def _judgement(
     tensor: str,
     got: Array | None,
     has: str,
-    wants: str,
 ) -> Judgement:
     value, fault = right.graphs[convention][tensor].value, ""
     if got is None and is_second(tensor) and not value.any():
-        got, has = np.zeros(value.shape), wants  # so frameworks say that it is constant
+        # So frameworks say that it is constant.
+        got, has = np.zeros(value.shape), right.dtype
     if got is None:
         fault = NONE
         if is_second(tensor):
             fault += ": the backward is constant there, as far as the framework can see"
     elif got.shape != value.shape:
         fault = f"shape {got.shape}, expected {value.shape}"
-    elif value.dtype.kind != "i" and has != wants:
-        fault = f"dtype {has or got.dtype}, expected {wants}"
+    elif value.dtype.kind != "i" and has != right.dtype:
+        fault = f"dtype {has or got.dtype}, expected {right.dtype}"
     if got is None or fault:
         message = f"{tensor}: {fault}"
         return Judgement(tensor, "malformed", limit=right.limit, message=message)
-    asked = _Tensor(right, convention, tensor, got.astype(right.wide), wants)
+    asked = _Tensor(right, convention, tensor, got.astype(right.wide))
     for arithmetic in right.arithmetics:
         judgement = asked.judged(arithmetic)
         if judgement.verdict in BETTER:
@@ -402,9 +384,7 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     )
 
 
-def _put_right(
-    right: Reference, got: Mapping[str, Array | None]
-) -> dict[str, Array] | None:
+def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
     """The tensors that depend on ties, their right groups as by the first convention.
 
     At a tie the gradient is a set, and each tied row may pick its own member: a

@@ -24,7 +24,7 @@ probabilities for Gaussian quadratic forms, 2003 (norms).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,25 +89,23 @@ class Whole:
     limit: float = LIMIT
     terms: float = 0.0
 
-    def ratios(self, got: Array) -> Iterator[tuple[str, Part, Error]]:
-        """How far a tensor is off, over how far the evaluations are.
+    def worst(self, got: Array) -> tuple[float, str, Part, int]:
+        """The largest ratio of how far a tensor is off to how far the evaluations are.
 
-        0 where the evaluations say nothing; infinite where a tensor is not finite.
+        0 where the evaluations say nothing; infinite where a tensor is not finite. Its
+        kind, part and slice come with it.
         """
+        found = []
         with np.errstate(all="ignore"):
             error = np.where(self.known, got - self.value, 0.0).astype(np.float64)
             for part in self.parts:
-                norm, projection = measured(error, self.value, part.axis)
-                yield WHOLE[0], part, _over(norm, part.norm)
-                yield WHOLE[1], part, _over(projection, part.projection)
-
-    def worst(self, got: Array) -> tuple[float, str, Part, int]:
-        """The largest of the ratios, its kind, part and slice."""
-        found = [
-            (float(ratios.flat[at]), kind, part, at)
-            for kind, part, ratios in self.ratios(got)
-            for at in [int(np.argmax(ratios))]
-        ]
+                off = measured(error, self.value, part.axis)
+                moved = part.norm, part.projection
+                for kind, size, radius in zip(WHOLE, off, moved, strict=True):
+                    ratios = np.where(radius > 0, size / radius, 0.0)
+                    ratios = np.where(np.isfinite(size), ratios, np.inf)
+                    at = int(np.argmax(ratios))
+                    found.append((float(ratios.flat[at]), kind, part, at))
         return max(found, key=lambda one: one[0])
 
     @property
@@ -136,14 +134,8 @@ def whole(
 
     Left out are tensors of few elements, tensors that overflow may reach, and those
     of which most elements may underflow: that is no rounding of a value's own size. It
-    costs 2 * PAIRS evaluations, and is the same every time.
-
-    Args:
-        nodes: The tensors by name.
-        order: All nodes of the graph, each after its inputs.
-        errors: Of each node.
-        products: Largest and smallest partial products of each node.
-        again: Products of matrices are rounded again for each use.
+    costs 2 * PAIRS evaluations, and is the same every time. `products` are partial
+    products of each node; with `again` those of matrices are rounded for each use.
     """
     draws = Draws(errors, order, once=True, again=again)
     with np.errstate(all="ignore"):
@@ -214,11 +206,6 @@ class _Moments:
         there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
         beside = float(np.linalg.norm(there))
         return Whole(self.value, self.known, tuple(parts), limit, beside)
-
-
-def _over(error: Error, radius: Error) -> Error:
-    ratios = np.where(radius > 0, error / radius, 0.0)
-    return np.where(np.isfinite(error), ratios, np.inf)
 
 
 def measured(error: Error, value: Error, axis: int | None) -> tuple[Error, Error]:

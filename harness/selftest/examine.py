@@ -170,7 +170,7 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
         found.append(("manual", np.__version__, spoilt))
     for name, version, result in found:
         tensors = _tensors(result)
-        for j in _judge(bench.right, result, problem.dtype):
+        for j in _judge(bench.right, result):
             asked = _asked(bench, [j], {j.tensor: tensors[j.tensor]})
             yield Alarm(name, version, j.tensor, j.verdict, j.ratio, j.limit, *asked)
     if bench.gradcheck:
@@ -192,8 +192,8 @@ def _tensors(result: Result) -> Tensors:
     return {**result.gradients, **result.state}
 
 
-def _judge(right: Reference, result: Result, dtype: str) -> tuple[Judgement, ...]:
-    return judge_tensors(right, _tensors(result), result.dtypes, dtype=dtype)
+def _judge(right: Reference, result: Result) -> tuple[Judgement, ...]:
+    return judge_tensors(right, _tensors(result), result.dtypes)
 
 
 # Planted errors -------------------------------------------------------------------
@@ -207,7 +207,7 @@ def _runs(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Run]:
     first = bench.problem.order == ORDERS[0]
     errors = _first_order(bench, options) if first else _second_order(bench, options)
     (_, _, right, wide), *_ = found = [*errors]
-    judged = _judge(bench.inside, right, bench.problem.dtype)
+    judged = _judge(bench.inside, right)
     informative = [j.tensor for j in judged if j.vacuous < 0.5]
     for mistake, manual, result, wrong in found[1:]:
         if _same(result, right):
@@ -255,8 +255,7 @@ def _run(
     result: Result,
     measured: tuple[str, float],
 ) -> Run:
-    dtype = bench.problem.dtype
-    judged = _judge(bench.inside, result, dtype)
+    judged = _judge(bench.inside, result)
     accused, asked = _asked(bench, judged, _tensors(result))
     if bench.gradcheck and manual:
         asked += tuple(rivals.GRADCHECKS)

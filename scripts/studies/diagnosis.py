@@ -69,7 +69,7 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
         except (TypeError, ValueError, IndexError):
             continue
         got = _tensors(result)
-        judged = judge_tensors(right, got, result.dtypes, dtype=dtype)
+        judged = judge_tensors(right, got, result.dtypes)
         started = time.process_time()
         sweep, found = explanations(right, got, judged, seconds=60)
         spent = time.process_time() - started

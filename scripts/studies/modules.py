@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from gradwatch.harness.judging.orders import Function as Derived
+from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, wider
 from gradwatch.harness.judging.verdict import judge_tensors
@@ -211,7 +211,7 @@ class Transformer:
         def build() -> dict[str, Any]:
             made = traced.graph(wide)
             dy = {"y": held(self.dy).astype(wide)}
-            found = Derived(made.outputs, made.leaves, dy, {}).derivatives("vjp").nodes
+            found, _ = derivatives("vjp", made.outputs, made.leaves, dy, {})
             return dict(
                 zip((f"d{n}" for n in self.tensors), found.values(), strict=True)
             )
@@ -235,7 +235,7 @@ def transformer_row(layers: int, dtype: str) -> list[Any]:
     def verdicts(planted: Planted) -> Any:
         got = model.gradients(planted)
         names = dict.fromkeys(got, dtype)
-        return judge_tensors(right, got, names, dtype=dtype)
+        return judge_tensors(right, got, names)
 
     counts = Counter(j.verdict for j in verdicts({}))
     caught, missed = [], []

@@ -32,7 +32,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from gradwatch.harness.check.frameworks.pytorch import array_of
-from gradwatch.harness.judging.orders import Function as Derived
+from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, wider
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
@@ -144,9 +144,9 @@ class Trial:
             made = self.traced.graph(wide)
             inputs = {n[1:]: made.leaves[n[1:]] for n in self.gradients}
             outputs = {n: made.outputs[n] for n in cotangents}
-            found = Derived(outputs, inputs, cotangents, {}).derivatives("vjp")
-            unreached.update(found.unreached)
-            return {**found.nodes, **outputs}
+            found, nowhere = derivatives("vjp", outputs, inputs, cotangents, {})
+            unreached.update(nowhere)
+            return {**found, **outputs}
 
         return Reference(build, self.dtype), unreached
 
@@ -209,7 +209,7 @@ def numbers(tensor: Any) -> Any:
 
 def judged(trial: Trial, right: Reference, got: Mapping[str, Any]) -> tuple[Any, ...]:
     """Verdicts on arrays by name; what the function casts to is its own affair."""
-    return judge_tensors(right, got, dict.fromkeys(got, trial.dtype), dtype=trial.dtype)
+    return judge_tensors(right, got, dict.fromkeys(got, trial.dtype))
 
 
 def one_sample(entry: Any, sample: Any, dtype: str) -> Record:

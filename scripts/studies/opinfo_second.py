@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from gradwatch.harness.check.frameworks.runs import differentiated
-from gradwatch.harness.judging.orders import Function
+from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, wider
 from gradwatch.harness.project.markdown import table
@@ -82,7 +82,7 @@ class Trial(opinfo.Trial):
             made = self.traced.graph(wide)
             outputs = {n: made.outputs[n] for n in dy}
             inputs = {n: made.leaves[n] for n in along}
-            return Function(outputs, inputs, dy, along).derivatives(order).nodes
+            return derivatives(order, outputs, inputs, dy, along)[0]
 
         def outputs() -> Mapping[str, Any]:
             return self.traced.graph(wide).outputs

@@ -308,16 +308,14 @@ def tried(campaign: Campaign, op: Op, seed: int, number: int) -> None:
     facts["layout"] = layout = str(rng.choice(LAYOUTS))
     results = computed(problem, layout, right.longest, campaign.not_run)
     for name, version, result in results:
-        for j in judge_tensors(
-            right, result.tensors, result.dtypes, dtype=problem.dtype
-        ):
+        for j in judge_tensors(right, result.tensors, result.dtypes):
             campaign.add(j, backend=name, version=version, **facts)
     if rng.random() < 0.1:
         facts["backend"] = HONEST_SUM
         for problem, way, db in honest_sums(rng):
             right, dtype = reference(problem), problem.dtype
             facts |= {"case": way, "dtype": dtype, "longest": right.longest}
-            (j,) = judge_tensors(right, {"db": db}, {"db": dtype}, dtype=dtype)
+            (j,) = judge_tensors(right, {"db": db}, {"db": dtype})
             campaign.add(j, **facts)
 
 

@@ -179,7 +179,7 @@ def test_an_explanation_predicts_other_numbers() -> None:
     got = {f"d{n}": g.astype(np.float32) for n, g in zip(inputs, wrong, strict=True)}
     from gradwatch.harness.judging.verdict import judge_tensors
 
-    judged = judge_tensors(right, got, dict.fromkeys(got, "float32"), dtype="float32")
+    judged = judge_tensors(right, got, dict.fromkeys(got, "float32"))
     sweep, found = explanations(right, got, judged)
     assert sweep is not None
     (first, *_) = found["dx"]

@@ -44,7 +44,7 @@ def chain(dtype, wrong=None):
     wide = "longdouble" if dtype == "float64" else "float64"
     right = Reference(lambda: gradients(wide), dtype)
     got = {n: node.value for n, node in gradients(dtype, wrong).items()}
-    return right, judge_tensors(right, got, dict.fromkeys(got, dtype), dtype=dtype)
+    return right, judge_tensors(right, got, dict.fromkeys(got, dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -145,7 +145,6 @@ def test_what_underflows_beside_a_larger_rounding_error_may_be_zero(got, passes)
         right,
         {"dx": np.array([[got, 0.0, 0.0]], "float32")},
         {"dx": "float32"},
-        dtype="float32",
     )
     assert judgement.passes == passes, judgement.message
 

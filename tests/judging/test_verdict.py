@@ -395,7 +395,7 @@ def test_the_same_bits_are_judged_once_and_others_on_their_own(really_judged):
     wrong = {**got, "dx": got["dx"].copy()}
     wrong["dx"][3] *= 1 + 1e-9
     said = [
-        verdict.judge_tensors(right, tensors, dtypes, dtype="float64")
+        verdict.judge_tensors(right, tensors, dtypes)
         for tensors in (got, {n: a.copy() for n, a in got.items()}, wrong, got)
     ]
     assert really_judged == ["dx", "y", "dx"]
@@ -414,7 +414,7 @@ def test_the_same_bits_of_another_tensor_shape_or_dtype_are_judged_on_their_own(
         ({**got, "dx": got["dx"].reshape(2, 4)}, dtypes),
         (got, {**dtypes, "dx": "float32"}),
     ]:
-        js = verdict.judge_tensors(right, tensors, told, dtype="float64")
+        js = verdict.judge_tensors(right, tensors, told)
         as_they_are = tensors is got and told is dtypes
         assert all(j.verdict == "agree" for j in js) == as_they_are
 
@@ -422,7 +422,7 @@ def test_the_same_bits_of_another_tensor_shape_or_dtype_are_judged_on_their_own(
 def test_the_bits_of_large_tensors_are_not_kept(really_judged):
     right, got, dtypes = squared(verdict.KEPT // 8 + 1)
     for _ in range(2):
-        verdict.judge_tensors(right, got, dtypes, dtype="float64")
+        verdict.judge_tensors(right, got, dtypes)
     assert really_judged == ["dx", "y"] * 2
     assert not right.judged
 

@@ -96,7 +96,7 @@ def trial(make, shape, dtype, seed=0):
 
 
 def judged(right, got, dtype):
-    return judge_tensors(right, got, dict.fromkeys(got, dtype), dtype=dtype)
+    return judge_tensors(right, got, dict.fromkeys(got, dtype))
 
 
 @functools.cache

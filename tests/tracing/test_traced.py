@@ -220,10 +220,10 @@ def test_a_product_of_no_terms_is_judged():
 
     right = Reference(build, "float64")
     got = {"y": np.zeros((2, 3)), "dx0": np.zeros((2, 0)), "dx1": np.zeros((0, 3))}
-    found = judge_tensors(right, got, dict.fromkeys(got, "float64"), dtype="float64")
+    found = judge_tensors(right, got, dict.fromkeys(got, "float64"))
     assert all(j.passes for j in found)
     wrong = {"y": np.ones((2, 3))}
-    (planted,) = judge_tensors(right, wrong, {"y": "float64"}, dtype="float64")
+    (planted,) = judge_tensors(right, wrong, {"y": "float64"})
     assert planted.verdict == "disagree"
 
 

@@ -93,7 +93,7 @@ def test_a_running_variance_updated_with_the_biased_one(ddof, verdict):
         "running_var": 0.9 * running_var + 0.1 * X.var(axis=0, ddof=ddof),
     }
     dtypes = dict.fromkeys(state, "float64")
-    found = judge_tensors(right, state, dtypes, dtype="float64")
+    found = judge_tensors(right, state, dtypes)
     assert [j.verdict for j in found] == ["agree", verdict]
 
 
@@ -143,5 +143,5 @@ def test_a_result_of_another_dtype_than_its_program_says():
     right = reference(Problem(load_op("square"), {"x": x}, [x]))
     dx = {"dx": 2 * x * x}
     for dtype, verdict in (("float64", "agree"), ("float32", "malformed")):
-        (found,) = judge_tensors(right, dx, {"dx": dtype}, dtype="float64")
+        (found,) = judge_tensors(right, dx, {"dx": dtype})
         assert found.verdict == verdict

@@ -16,7 +16,7 @@ from gradwatch.harness.check.examine import Bench
 from gradwatch.harness.check.frameworks import Bound, runs
 from gradwatch.harness.check.frameworks.binding import require_fit
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
-from gradwatch.harness.judging.orders import Function as Derived
+from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.calls import Call, state_of
 from gradwatch.harness.tracing.capture import cost_of
@@ -142,9 +142,8 @@ class TorchSubject:
                 )  # rounding decides how many there are
             outputs = {name: made.outputs[name] for name in dy}
             inputs = {name: made.leaves[name] for name in at}
-            found = Derived(outputs, inputs, dy, along).derivatives(trial.order)
-            unreached[:] = found.unreached
-            return {**found.nodes, **({} if second else made.outputs)}
+            found, unreached[:] = derivatives(trial.order, outputs, inputs, dy, along)
+            return {**found, **({} if second else made.outputs)}
 
         outputs = (lambda wide: dict(traced.graph(wide).outputs)) if second else None
         return Question(build, trial.dtype, compute, outputs, unreached)

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,14 +95,8 @@ _SLOPES = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
 _SLOPES |= dict.fromkeys(MOVED, (1.0,))
 
 
-def is_large(got: Mapping[str, Array | None]) -> bool:
-    """Whether some tensor has so many elements that it is looked at first."""
-    return any(a is not None and a.size >= LARGE for a in got.values())
-
-
-@dataclass(frozen=True)
-class Looked:
-    """What a look at some tensors has shown.
+class Look:
+    """What a look at some tensors has shown. No value of the graph is held.
 
     Attributes:
         judgements: Of those that are right; the others have to be judged.
@@ -113,88 +106,55 @@ class Looked:
         operations: What they are computed by.
     """
 
-    judgements: dict[str, Judgement]
-    far: dict[str, Places]
-    longest: int
-    size: int
-    operations: int
+    def __init__(
+        self,
+        build: Build,
+        dtype: str,
+        got: Mapping[str, Array | None],
+        dtypes: Mapping[str, str],
+        compute: str | None = None,
+    ) -> None:
+        """Look at what `Question.judge` was given.
 
-
-def looked_at(
-    build: Build,
-    dtype: str,
-    got: Mapping[str, Array | None],
-    dtypes: Mapping[str, str],
-    compute: str | None = None,
-) -> Looked:
-    """Judgements of those tensors that are right, and where the others are far off.
-
-    Args:
-        build: Gives the nodes of the tensors by name, not evaluated, for leaves of a
-            type.
-        dtype: The precision under test.
-        got: The tensors by name.
-        dtypes: Names of the dtypes that they have where they come from.
-        compute: The precision inside; None is what frameworks do.
-    """
-    require_subnormals()
-    with graph.ties("first"):
-        nodes = build(np.dtype(np.float64))
-    held = {
-        name: array
-        for name, array in got.items()
-        if array is not None
-        and dtypes.get(name) == dtype
-        and nodes[name].shape == array.shape
-    }
-    look = _Look(nodes, arithmetics(dtype, compute)[0])
-    judgements = look.judgements(held) if held else {}
-    size = sum(n.size for n in look.order)
-    return Looked(judgements, look.far, look.longest, size, len(look.order))
-
-
-class _Look:
-    """A graph in float64."""
-
-    def __init__(self, nodes: Mapping[str, Node], arithmetic: Arithmetic) -> None:
-        self.nodes, self.arithmetic = nodes, arithmetic
-        self.dtype = arithmetic.stored.name
-        self.order = graph.topological_order(nodes.values())
-        leaves = [node for node in self.order if node.primitive is None]
-        self.axes = max(node.ndim for node in leaves)
+        `build` gives the nodes by name, not evaluated, for leaves of a type; `compute`
+        is the precision inside, by default what frameworks do.
+        """
+        require_subnormals()
+        with graph.ties("first"):
+            nodes = build(np.dtype(np.float64))
+        order = graph.topological_order(nodes.values())
+        self.arithmetic, self.dtype = arithmetics(dtype, compute)[0], dtype
         self.tied = False
+        self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}
-        self.longest = longest_reduction(self.order)
+        self.longest = longest_reduction(order)
         self.limit = limit_for(self.longest)
-
-    def judgements(self, got: Mapping[str, Array]) -> dict[str, Judgement]:
-        """The judgements of right tensors; `far` holds what the others are."""
-        with np.errstate(all="ignore"), graph.computing(self.compute), deep_calls():
-            judged = [self.nodes[name] for name in got]
-            graph.forward_dropping(judged, passing(self.order, judged))
-            found = {}
-            for name, array in got.items():
-                if judgement := self._judged(name, array):
-                    found[name] = judgement
+        self.size, self.operations = sum(n.size for n in order), len(order)
+        self._axes = max(node.ndim for node in order if node.primitive is None)
+        there = ((n, a) for n, a in got.items() if dtypes.get(n) == dtype)
+        given = {n: a for n, a in there if a is not None and a.shape == nodes[n].shape}
+        judged = [nodes[name] for name in given]
+        with np.errstate(all="ignore"), graph.computing(self._computed), deep_calls():
+            graph.forward_dropping(judged, passing(order, judged))
+            for name, array in given.items():
+                if judgement := self._judged(name, nodes[name], array):
+                    self.judgements[name] = judgement
                 else:
-                    right = self.nodes[name].value
-                    self.far.setdefault(name, _farthest(array, right))
-            return found
+                    self.far.setdefault(name, _farthest(array, nodes[name].value))
 
-    def compute(
+    def _computed(
         self, node: Node, arrays: Sequence[Array | None], spare: Array | None = None
     ) -> Array:
         """A node's value; that of a choice among equal numbers is noted."""
-        assert node.primitive is not None
-        name = node.primitive.name
+        name = operation(node)
         if name in _TIED and not self.tied:
             self.tied = _TIED[name](node, *arrays)
         if self.dtype == "float64" and name in _CAREFUL:
             return _CAREFUL[name](node, *arrays)
         return graph.computed(node, arrays, spare)
 
-    def _judged(self, name: str, got: Array) -> Judgement | None:
-        node, value = self.nodes[name], self.nodes[name].value
+    def _judged(self, name: str, node: Node, got: Array) -> Judgement | None:
+        value = node.value
         if value.dtype.kind != "f" or not value.size:
             return None
         if node.primitive is None and not np.array_equal(got, value):
@@ -283,7 +243,7 @@ class _Look:
 
         That is what is so large that the bound leaves half of its digits.
         """
-        sample, arithmetic = Sample(self.axes), self.arithmetic
+        sample, arithmetic = Sample(self._axes), self.arithmetic
         few = sample.of(node)
         order = graph.topological_order([few])
         errors = running_errors(order, arithmetic, self.limit, sample.rules())

@@ -91,8 +91,8 @@ class Parts:
             return self._made(node, box)
         wide = tuple(p if same else None for p, same in zip(box, alike, strict=True))
         held = self.part(node, wide)
-        inside = (None if same else p for p, same in zip(box, alike, strict=True))
-        return _picked(held, held.shape, tuple(inside))
+        inside = tuple(None if s else p for p, s in zip(box, alike, strict=True))
+        return gather(held, index=_flat(held.shape, inside))
 
     def _made(self, node: Node, box: Box) -> Node:
         step = node.primitive
@@ -100,17 +100,13 @@ class Parts:
             if not any(p is not None for p in box):
                 return node
             return Node(None, attributes=node.attributes, value=_cut(node.value, box))
-        make = _RULES.get(step.name)
-        if make is None and step.elementwise:
-            make = _elementwise
+        make = _RULES.get(step.name, _elementwise if step.elementwise else None)
         if make is None:
-            whole = Node(step, self._all(node.inputs), node.attributes)
+            inputs = tuple(self.part(n, (None,) * n.ndim) for n in node.inputs)
+            whole = Node(step, inputs, node.attributes)
             is_all = all(p is None for p in box)
-            return whole if is_all else _picked(whole, node.shape, box)
+            return whole if is_all else gather(whole, index=_flat(node.shape, box))
         return make(self, node, box)
-
-    def _all(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        return tuple(self.part(n, (None,) * n.ndim) for n in nodes)
 
     def at(self, source: Node, flat: Places) -> Node:
         """Elements at flat positions, in their shape; -1 gives 0."""
@@ -194,10 +190,6 @@ def _flat(shape: Sequence[int], box: Box) -> Places:
     for n, places in zip(shape, _places(shape, box), strict=True):
         index = index[..., None] * n + places
     return index
-
-
-def _picked(held: Node, shape: Sequence[int], box: Box) -> Node:
-    return gather(held, index=_flat(shape, box))
 
 
 def _inner(shape: Sequence[int], box: Box) -> Box:

@@ -84,7 +84,7 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             record.order in self.orders
             and record.device in self.devices
             and self.runs(record.op, record.backend, record.framework_version)
-            and _has(record.tensor, self.tensors)
+            and like(record.tensor, *self.tensors)
         )
 
     def is_expected_in(self, record: AgreeRecord) -> bool:
@@ -93,14 +93,15 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def runs(self, op: str, backend: str, version: str) -> bool:
         """Whether it is about an op on a backend in a version."""
-        return self.of(op) and version in self.versions and _has(backend, self.backends)
+        named = self.of(op) and like(backend, *self.backends)
+        return named and version in self.versions
 
     def names(self, trial: Trial, backend: str, version: str, tensor: str) -> bool:
         """Whether it is about a tensor that a backend returns in a trial."""
         return (
             self.runs(trial.problem.op.name, backend, version)
             and self.reaches(backend, trial, trial.problem.device)
-            and _has(tensor, self.tensors)
+            and like(tensor, *self.tensors)
         )
 
     def reaches(self, backend: str, trial: Trial, device: str) -> bool:
@@ -111,13 +112,9 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (
             trial.order in self.orders
             and device in self.devices
-            and _has(backend, self.backends)
+            and like(backend, *self.backends)
             and holds(self.where, trial)
         )
-
-
-def _has(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def load(path: Path = FILE) -> tuple[Known, ...]:

@@ -2,7 +2,6 @@
 
 - sweep: the right gradient's graph, evaluated with edits
 - edits: the list of what may stand in place of a right value
-- tensors: what is seen from a tensor alone
 - words: nodes in the user's terms
 - search: tries the edits against what came back
 """
@@ -10,7 +9,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,6 @@ from gradwatch.harness.judging.acceptance.parts import Box
 from gradwatch.harness.judging.diagnosis.search import EACH, WRONG, Got, explanations
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question
-from gradwatch.harness.judging.reference import Reference
 
 __all__ = ("Diagnoses", "explanations")
 REPORT = 10.0  # seconds of the processor in all
@@ -50,7 +48,12 @@ class Diagnoses:
             return {}
         started, seen, right = time.thread_time(), "elements agree", question.known
         if not right or sum(node.size for node in right.order("first")) > FULL:
-            seen, (right, got) = "elements looked at agree", _some(question, got, asked)
+            seen = "elements looked at agree"
+            some = {v.tensor: np.asarray(got[v.tensor]) for v in asked}
+            worst = {v.tensor: v.worst_index for v in asked}
+            boxes = {n: _box(a.shape, worst[n]) for n, a in some.items()}
+            got = {n: a[np.ix_(*boxes[n])] for n, a in some.items()}
+            right = question.part(boxes)
         _, found = explanations(right, got, asked, min(EACH, self.left))
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
@@ -63,16 +66,6 @@ class Diagnoses:
         """The judgements, with the sentences."""
         said = self.sentences(asked, got, judged, *how)
         return tuple(j.changed(diagnosis=said.get(j.tensor, "")) for j in judged)
-
-
-def _some(
-    question: Question, got: Got, wrong: Sequence[Judgement]
-) -> tuple[Reference, Got]:
-    """Some elements of the right tensors, and of those that came back."""
-    arrays = {j.tensor: np.asarray(got[j.tensor]) for j in wrong}
-    boxes = {j.tensor: _box(arrays[j.tensor].shape, j.worst_index) for j in wrong}
-    some = {n: arrays[n][np.ix_(*box)] for n, box in boxes.items()}
-    return question.part(boxes), some
 
 
 def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:

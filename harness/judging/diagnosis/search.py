@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis import edits, tensors
+from gradwatch.harness.judging.diagnosis import edits
 from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.diagnosis.words import Words, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -204,7 +204,7 @@ def explanations(
 def _likely(case: Case) -> Iterator[Edit]:
     """What may be the mistake, from cheap to dear, as long as a tensor is open."""
     for n in case.wrong:
-        yield from tensors.regions(case.sweep, n, case.got[n], case.tolerance[n])
+        yield from edits.regions(case.sweep, n, case.got[n], case.tolerance[n])
     for name in case.wrong:
         if name in case.open(SURE):
             yield from _local(case, name)
@@ -344,7 +344,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
 def _common(case: Case, name: str) -> str:
     """What the wrong elements have in common, where nothing explains them."""
     node, right = case.sweep.tensors[name], case.right[name]
-    ratios = (error := np.abs(case.got[name] - right)) / case.tolerance[name]
+    ratios = np.abs(case.got[name] - right) / case.tolerance[name]
     bad = ~(ratios <= 1)
     if not bad.any():
         return f"no element of {name} is off by more than roundings, but all together"
@@ -359,11 +359,6 @@ def _common(case: Case, name: str) -> str:
     values = (*case.sweep.names, *edits.near(node, case.sweep))
     alike = {case.words.quoted(n): n.value for n in values if n not in case.sweep.ends}
     alike = {n: v for n, v in alike.items() if v.shape == bad.shape}
-    if where := (not seen and tensors.region_of(bad)[1]) or tensors.split(bad, alike):
+    if where := (not seen and edits.region_of(bad)[1]) or edits.split(bad, alike):
         return f"{share}: {where}"
-    alike["the right gradient"] = right
-    for other, array in alike.items() if bad.size >= MANY else ():
-        one, two = (np.argsort(np.argsort(np.abs(a), None)) for a in (error, array))
-        if np.ptp(np.abs(array)) > 0 and np.corrcoef(one, two)[0, 1] > 0.9:
-            return f"{share}; the error follows the size of {other}"
     return share

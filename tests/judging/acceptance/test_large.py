@@ -56,14 +56,14 @@ def early(made, got):
 
 def looked_at(made, got, dtypes):
     """Judgements of all tensors; None where one is not accepted."""
-    look = large.looked_at(partial(nodes_of, made), made.dtype, got, dtypes)
+    look = large.Look(partial(nodes_of, made), made.dtype, got, dtypes)
     found = look.judgements
     return tuple(found.values()) if len(found) == len(got) else None
 
 
 def in_full(made, got):
     dtypes = {n: g.dtype.name for n, g in got.items()}
-    return judge_tensors(reference(made), got, dtypes, dtype=made.dtype)
+    return judge_tensors(reference(made), got, dtypes)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -97,7 +97,7 @@ def test_what_is_accepted_agrees_however_large_a_planted_error(op, dtype):
         off = factor * truth.limit * radius[places]
         wrong.reshape(-1)[places] += off.astype(dtype)
         found = looked_at(made, {name: wrong}, dtypes)
-        (full,) = judge_tensors(truth, {name: wrong}, dtypes, dtype=dtype)
+        (full,) = judge_tensors(truth, {name: wrong}, dtypes)
         assert found is None or full.verdict == "agree"
         outcomes.append(full.verdict)
     assert outcomes[-1] == "disagree"
@@ -339,7 +339,7 @@ def rows():
 
 def judged(right, dx):
     dtypes = {"dx": "float64"}
-    (found,) = judge_tensors(right, {"dx": dx}, dtypes, dtype="float64")
+    (found,) = judge_tensors(right, {"dx": dx}, dtypes)
     return found.verdict
 
 

@@ -123,7 +123,7 @@ def test_an_infinity_need_not_come_where_a_partial_product_underflows(x, got, ex
     problem = Problem(load_op("prod"), {"x": x}, [np.ones((), "float32")], {"axis": 0})
     right = reference(replace(problem, dtype="float32"))
     y = {"y": np.array(got, "float32")}
-    (found,) = judge_tensors(right, y, {"y": "float32"}, dtype="float32")
+    (found,) = judge_tensors(right, y, {"y": "float32"})
     assert found.verdict == expected, found.message
 
 
@@ -141,7 +141,7 @@ def test_a_partial_product_beyond_the_largest_number_may_be_infinite(dy, expecte
     problem = Problem(load_op("swiglu"), inputs, [np.float16(dy) * one], {})
     right = reference(replace(problem, dtype="float16"))
     got = {"dup": np.full(1, -np.inf, "float16")}
-    (found,) = judge_tensors(right, got, {"dup": "float16"}, dtype="float16")
+    (found,) = judge_tensors(right, got, {"dup": "float16"})
     assert found.verdict == expected, found.message
 
 
