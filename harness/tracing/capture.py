@@ -69,12 +69,15 @@ def capture(
     with plain_autograd():
         leaves = [replica(t, w) for t, w in pairs]
         tape = Tape(leaves, shifts)
-    with plainly(), _drawing(tape, seed), _forwards_alone(tape), tape, _Leaving(tape):
-        try:
-            returned = function(*leaves)
-        except (RuntimeError, ValueError) as error:
-            refuse_as_pytorch(error)
-            raise
+    with plainly(), torch.random.fork_rng([]), contextlib.ExitStack() as after:
+        torch.default_generator.manual_seed(seed)
+        after.callback(set_draws, tape.program.draws)
+        with _forwards_alone(tape), tape, _Leaving(tape):
+            try:
+                returned = function(*leaves)
+            except (RuntimeError, ValueError) as error:
+                refuse_as_pytorch(error)
+                raise
     return tape.finished(tensors_in(returned))
 
 
@@ -123,17 +126,6 @@ def plainly() -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         torch._C._set_mkldnn_enabled(onednn)
-
-
-@contextlib.contextmanager
-def _drawing(tape: Tape, seed: int) -> Iterator[None]:
-    """Draw from a seed; every generator is then where it was."""
-    with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(seed)
-        try:
-            yield
-        finally:
-            set_draws(tape.program.draws)
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:
@@ -206,11 +198,9 @@ class _Leaving(TorchFunctionMode):
             with self, unseen:
                 return whole(*args, **kwargs)
         except (AssertionError, NotImplementedError) as error:
-            why, place = (
-                "is an operator of higher order without a rule",
-                callers_place(),
-            )
-            raise Untraceable(operator.name(), why, "no rule", place) from error
+            why = "is an operator of higher order without a rule"
+            at = callers_place()
+            raise Untraceable(operator.name(), why, "no rule", at) from error
 
 
 def _listed(tensor: Tensor) -> Any:

@@ -54,8 +54,6 @@ from gradwatch.impls.graph import Node, recorded
 Rule = Callable[..., Any]
 #: Equations that a loop may come to: each operation takes the judge milliseconds.
 UNROLLED = 1 << 14
-#: Of derivatives that are judged: a gradient, and a double backward.
-ORDERS = (1, 2)
 
 WAYS_ROUND = {
     **untraceable.WAYS_ROUND,
@@ -279,12 +277,11 @@ class Walk:
             return both(ON_NODES[name], *nodes)
         if name in RULES:
             return both(functools.partial(RULES[name], equation), *args)
-        why = "has no rule in the engine", "no rule"
         if name in _FACTORISATIONS.split():
-            why = "factorises a matrix, or solves with one", "factorisation"
+            refuse(equation, "factorises a matrix, or solves with one", "factorisation")
         if "callback" in name:
-            why = "hands numbers over to Python", "callback"
-        return refuse(equation, *why)
+            refuse(equation, "hands numbers over to Python", "callback")
+        return refuse(equation, "has no rule in the engine", "no rule")
 
 
 def computed(equation: Any, args: Sequence[Any], **changed: Any) -> list[Any]:
@@ -323,18 +320,15 @@ def _scan(walk: Walk, equation: Any, *args: Any) -> list[Any]:
         out = walk.inside(p["jaxpr"], [*consts, *carry, *(row[i] for row in rows)])
         carry = out[: p["num_carry"]]
         kept.append(out[p["num_carry"] :])
-    stacks = [variable.aval for variable in equation.outvars[p["num_carry"] :]]
-    columns = zip(*kept[:: -1 if p["reverse"] else 1], strict=True)
-    pairs = zip(columns if kept else [()] * len(stacks), stacks, strict=True)
-    return [*carry, *(_stacked(walk, column, like) for column, like in pairs)]
-
-
-def _stacked(walk: Walk, rows: Sequence[Any], like: Any) -> Any:
-    if not rows:
-        return walk.held(jnp.zeros(like.shape, like.dtype))
-    if is_inexact(like.dtype) or any(isinstance(row, Node) for row in rows):
-        return both(lambda *nodes: graph.stack(nodes), *rows)
-    return jnp.stack(rows)
+    if not kept:
+        likes = (variable.aval for variable in equation.outvars[p["num_carry"] :])
+        return [*carry, *(walk.held(jnp.zeros(v.shape, v.dtype)) for v in likes)]
+    for column in zip(*kept[:: -1 if p["reverse"] else 1], strict=True):
+        if any(map(parts, column)):
+            carry.append(both(lambda *nodes: graph.stack(nodes), *column))
+        else:
+            carry.append(jnp.stack(column))
+    return carry
 
 
 def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
@@ -386,14 +380,15 @@ def _picked(dtype: Any, which: Any, cases: Sequence[Any]) -> Any:
 def _linear_solve(walk: Walk, equation: Any, *args: Any) -> list[Any]:
     """The x of A x = b, whose slope is that of A and b, however x is found.
 
-    Each correction by what solves, x + S (b - A x), makes one order of slopes right.
+    Each correction by what solves, x + S (b - A x), makes one order of slopes right: a
+    gradient's, and a double backward's.
     """
     p = equation.params
     ends = np.cumsum(p["const_lengths"])
     jaxprs, of_solve = p["jaxprs"], args[ends[1] : ends[2]]
     b = args[ends[-1] :]
     x = walk.inside(jaxprs.solve, [*of_solve, *b])
-    for _ in ORDERS:
+    for _ in range(2):
         made = walk.inside(jaxprs.matvec, [*args[: ends[0]], *x])
         off = [both(operator.sub, *pair) for pair in zip(b, made, strict=True)]
         more = walk.inside(jaxprs.solve, [*of_solve, *off])
@@ -563,24 +558,18 @@ def _moved(equation: Any, *args: Any, **changed: Any) -> list[Node]:
     return made
 
 
-def _places(equation: Any, index: Any, updates: Node) -> Any:
-    """The flat position that each update goes to, -1 where it is dropped."""
-    p, shape = equation.params, equation.invars[0].aval.shape
-    exact = as_exact(index, equation.invars[1].aval.dtype)
+def _scattered(reduce: str, equation: Any, x: Node, index: Any, new: Node) -> Node:
+    """What comes to one place is combined; what JAX drops goes to place -1."""
+    p, exact = equation.params, as_exact(index, equation.invars[1].aval.dtype)
 
-    def added(new: Any) -> Any:
+    def added(values: Any) -> Any:
         how = p["dimension_numbers"]
-        return lax.scatter_add(jnp.zeros(shape), exact, new, how, mode=p["mode"])
+        return lax.scatter_add(jnp.zeros(x.shape), exact, values, how, mode=p["mode"])
 
     with jax.enable_x64(True):  # positions are exact as float64
-        back = jax.linear_transpose(added, jnp.zeros(updates.shape))
-        (place,) = back(jnp.arange(1.0, math.prod(shape) + 1).reshape(shape))
-    return np.asarray(place, np.intp) - 1
-
-
-def _scattered(reduce: str, equation: Any, x: Node, index: Any, new: Node) -> Node:
-    """What comes to one place is combined."""
-    place = _places(equation, index, new)
+        back = jax.linear_transpose(added, jnp.zeros(new.shape))
+        (held,) = back(jnp.arange(1.0, x.size + 1).reshape(x.shape))
+    place = np.asarray(held, np.intp) - 1
     if reduce == "sum":
         return x + graph.scatter_add(new, index=place, shape=x.shape)
     return reduced_into(x, place, new, reduce)
@@ -645,9 +634,8 @@ def _triangular(equation: Any, a: Any, b: Any) -> Any:
 
 
 def _lu(equation: Any, a: Any) -> list[Any]:
-    order, pivots, packed = (
-        complex.lu(a) if isinstance(a, Complex) else matrices.lu_in_one(a)
-    )
+    in_one: Rule = complex.lu if isinstance(a, Complex) else matrices.lu_in_one
+    order, pivots, packed = in_one(a)
     return [packed, jnp.asarray(pivots, np.int32), jnp.asarray(order, np.int32)]
 
 
@@ -667,10 +655,8 @@ def _spectrum(equation: Any, a: Node) -> list[Any]:
 
 
 def _qr(equation: Any, a: Node) -> list[Any]:
-    rows, columns = a.shape[-2:]
-    if equation.params["pivoting"] or (
-        equation.params["full_matrices"] and rows > columns
-    ):
+    p, (rows, columns) = equation.params, a.shape[-2:]
+    if p["pivoting"] or (p["full_matrices"] and rows > columns):
         refuse(equation, matrices.FREE, "factorisation")
     return list(matrices.qr(a))
 
@@ -687,11 +673,6 @@ def _fourier(equation: Any, x: Any) -> Any:
     forward, half = kind != lax.FftType.IFFT, kind == lax.FftType.RFFT
     scale = 1.0 if forward else 1 / max(n, 1)
     return complex.transformed(z, dim, scale, forward=forward, half=half)
-
-
-def _number(equation: Any, x: Any) -> Any:
-    """Of a real number a complex one, or its real part."""
-    return Complex.of(x) if is_complex(equation.outvars[0].aval.dtype) else x.re
 
 
 def _multiplied(equation: Any, z: Complex) -> Complex:
@@ -717,7 +698,9 @@ _NUMBERS: dict[str, Rule] = {
 ON_COMPLEX: dict[str, Rule] = {
     **{name: _plain(complex.of_numbers(rule)) for name, rule in _NUMBERS.items()},
     "integer_pow": lambda equation, z: complex.power(z, equation.params["y"]),
-    "convert_element_type": _number,
+    "convert_element_type": lambda equation, x: (
+        Complex.of(x) if is_complex(equation.outvars[0].aval.dtype) else x.re
+    ),
     "fft": _fourier,
     "reduce_prod": _multiplied,
     "cumprod": functools.partial(_cumulated, functools.partial(prefixes, operator.mul)),
@@ -747,12 +730,6 @@ _CUMULATED: dict[str, Rule] = {
         prefixes, lambda *ends: graph.logsumexp(graph.stack(ends, -1), axis=-1)
     ),
 }
-#: What works on each part of a complex number.
-_PARTWISE = """
-    add add_any sub neg copy copy_p stop_gradient reduce_sum cumsum scatter-add
-    reduce_precision
-"""
-
 #: Of which JAX itself says where each element goes.
 _MOVED = """
     concatenate dynamic_slice dynamic_update_slice pad rev scatter slice split stack
@@ -808,7 +785,9 @@ _MOVES = """
     select_n tile
 """
 MOVES = frozenset(_MOVES.split())
-PARTWISE = MOVES.union(_PARTWISE.split())
+_ADD_UP = "add add_any sub neg stop_gradient reduce_sum cumsum scatter-add"
+#: What works on each part of a complex number.
+PARTWISE = frozenset((*MOVES, *_ADD_UP.split(), "reduce_precision"))
 #: What makes floats of whole numbers, exactly.
 _FILLS = ("bitcast_convert_type", "iota")
 #: What a float decides by a rule of its own: truth values, and places.

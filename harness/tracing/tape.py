@@ -28,8 +28,7 @@ _COMPOSITES = """
     native_layer_norm native_batch_norm _native_batch_norm_legit
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
     native_group_norm upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
-    upsample_linear1d grid_sampler_2d
-    var_mean std addbmm dist narrow_copy
+    upsample_linear1d grid_sampler_2d var_mean std addbmm dist narrow_copy
     addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
@@ -40,7 +39,7 @@ COMPOSITES = frozenset(_COMPOSITES.split())
 _WHOLE = """
     take detach special_log_ndtr _safe_softmax xlogy special_xlog1py logsumexp
 """
-WHOLE = frozenset(f"aten::{name}" for name in _WHOLE.split())
+WHOLE = frozenset(_WHOLE.split())
 
 #: What makes a tensor of no other's numbers.
 _FACTORIES = """
@@ -72,10 +71,11 @@ def name_of(target: Any) -> str:
 def decompositions() -> dict[Any, Any]:
     """Core ATen and `COMPOSITES`, from overload to the function that rewrites it."""
     core: dict[Any, Any] = dict(core_aten_decompositions())
-    table = {k: v for k, v in core.items() if k._schema.name not in WHOLE}
+    whole, composites = ({f"aten::{n}" for n in names} for names in (WHOLE, COMPOSITES))
+    table = {k: v for k, v in core.items() if k._schema.name not in whole}
     for overload, rewrite in decomposition_table.items():
         schema = getattr(overload, "_schema", None)
-        if schema is not None and schema.name.removeprefix("aten::") in COMPOSITES:
+        if schema is not None and schema.name in composites:
             table.setdefault(overload, rewrite)
     return table
 
@@ -291,7 +291,10 @@ class Tape(TorchDispatchMode):
     def _remember(
         self, tensor: Tensor, node: fx.Node, depends: bool, followed: bool
     ) -> None:
-        at, size = Geometry.of(tensor), _room(tensor)
+        held, at = _storage(tensor), Geometry.of(tensor)
+        size = (
+            tensor.numel() if held is None else held.nbytes() // tensor.element_size()
+        )
         self.memory[_address(tensor)] = Memory(node, at, size, depends, followed)
         self.alive.append(tensor)
 
@@ -325,7 +328,13 @@ class Tape(TorchDispatchMode):
         """The node of a tensor; with a stop where autograd has one."""
         held = self.memory.get(_address(tensor))
         if held is None:
-            return self._constant(tensor)
+            key = _version(tensor)
+            if key is None:
+                return self._fixed(tensor)
+            if key not in self.views:
+                self.views[key] = self._fixed(tensor)
+                self.alive.append(tensor)
+            return self.views[key]
         node, at = held.node, Geometry.of(tensor)
         if at != held.geometry:
             if (node, at) not in self.views:
@@ -336,15 +345,6 @@ class Tape(TorchDispatchMode):
         if not stop or not self.stops(tensor):
             return node
         return self._emit(aten.detach.default, (node,), {}, tensor)
-
-    def _constant(self, tensor: Tensor) -> fx.Node:
-        key = _version(tensor)
-        if key is None:
-            return self._fixed(tensor)
-        if key not in self.views:
-            self.views[key] = self._fixed(tensor)
-            self.alive.append(tensor)
-        return self.views[key]
 
     def _fixed(self, tensor: Tensor) -> fx.Node:
         """A node of the numbers that a tensor has now."""
@@ -490,9 +490,7 @@ class Tape(TorchDispatchMode):
 
     def _read_out(self, target: Any, args: Any) -> Any:
         """A value that the function asks for: what it does then is for these inputs."""
-        value = target(*args)
-        given = [v for v in args if isinstance(v, Tensor)]
-        count = len(self.program.readings)
+        value, given, count = target(*args), _tensors(args), len(self.program.readings)
         if any(map(self.depends, given)):
             for tensor in given:
                 self.decide(tensor, value)
@@ -541,12 +539,17 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]
 
 
+def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # of a sparse one
+        return None
+
+
 def _address(tensor: Tensor) -> Any:
     """Which storage is a tensor's; of one that has none, itself."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):
-        return f"tensor {id(tensor)}"
+    held = _storage(tensor)
+    return f"tensor {id(tensor)}" if held is None else held._cdata
 
 
 def _version(tensor: Tensor) -> Any:
@@ -554,13 +557,6 @@ def _version(tensor: Tensor) -> Any:
     if tensor.is_inference():
         return None
     return _address(tensor), tensor._version, Geometry.of(tensor)
-
-
-def _room(tensor: Tensor) -> int:
-    try:
-        return tensor.untyped_storage().nbytes() // tensor.element_size()
-    except (NotImplementedError, RuntimeError):
-        return tensor.numel()
 
 
 def _whole_storage(tensor: Tensor) -> Tensor:
@@ -597,11 +593,16 @@ def _refuse_other_function(
     if name_of(target) in FACTORIES:
         return
 
+    def doubled(tensor: Tensor) -> Tensor:
+        wide = torch.promote_types(tensor.dtype, torch.float64)
+        dtype = wide if is_inexact(tensor) else tensor.dtype
+        return tensor.detach().to(dtype, copy=True)
+
     pair = []
     try:
         with torch.no_grad():
             for function in (target, rewritten):
-                given, named = tree_map_only(Tensor, _doubled, (args, kwargs))
+                given, named = tree_map_only(Tensor, doubled, (args, kwargs))
                 pair.append(function(*given, **named))
     except Exception:  # noqa: BLE001  # every operator refuses types in its own way
         return
@@ -616,11 +617,6 @@ def _refuse_other_function(
                 f"differ by {_largest(here - there):.3g}"
             )
             raise Untraceable(op, why, "no rule", callers_place())
-
-
-def _doubled(tensor: Tensor) -> Tensor:
-    wider = torch.promote_types(tensor.dtype, torch.float64)
-    return tensor.detach().to(wider if is_inexact(tensor) else tensor.dtype, copy=True)
 
 
 def _largest(tensor: Tensor) -> float:

@@ -44,7 +44,7 @@ from gradwatch.harness.tracing.tape import (
     as_written,
     name_of,
 )
-from gradwatch.harness.tracing.untraceable import Place, Untraceable
+from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import (
     Complex,
     array_of,
@@ -54,7 +54,6 @@ from gradwatch.harness.tracing.values import (
     both,
     constant,
     in_type,
-    is_float_tensor,
     is_inexact,
     joined,
     leaf,
@@ -127,7 +126,11 @@ class Traced:
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
         with in_type(np.dtype(dtype)):
-            given = {n: _leaf(t) for n, t in zip(self.names, self.tensors, strict=True)}
+            # Copies, as the caller may write to them; whole numbers stay as they are.
+            given = {
+                n: constant(array_of(t).copy()) if is_inexact(t) else t.detach().cpu()
+                for n, t in zip(self.names, self.tensors, strict=True)
+            }
             returned, read = interpret(self.program, list(given.values()), self.ran)
             outputs = {
                 name: value if isinstance(value, Node) else variable(array_of(value))
@@ -160,13 +163,16 @@ class Traced:
         if not readings:
             return
         read = self.graph(wider(PRECISIONS[dtype])).read
-        moves = _moves([node for node in read if isinstance(node, Node)], dtype)
+        order = topological_order([node for node in read if isinstance(node, Node)])
+        arithmetic = arithmetics(dtype, None)[-1]
+        limit = limit_for(longest_reduction(order))
+        errors = running_errors(order, arithmetic, limit, {"sqrt": _root}).errors
         shifts = []
         for reading, held in zip(readings, read, strict=True):
-            off = moves.get(held) if isinstance(held, Node) else None
+            error = errors.get(held, 0.0) if isinstance(held, Node) else 0.0
             number = isinstance(reading.value, float)
-            shifts.append(float(off) if number and off is not None else 0.0)
-            if not number and off is not None and np.any(off):
+            shifts.append(arithmetic.roundoff * float(error) if number else 0.0)
+            if not number and np.any(error):
                 raise Untraceable("a value", CONTESTED, "control", reading.place)
         if any(shifts):
             ran = self.program.signature()
@@ -223,15 +229,6 @@ class Traced:
         return tuple(dict.fromkeys(name_of(t) for t in calls if hasattr(t, "_schema")))
 
 
-def _moves(nodes: Sequence[Node], dtype: str) -> dict[Node, Array]:
-    """How far rounding may move the elements of some nodes, and of all before them."""
-    order = topological_order(nodes)
-    arithmetic = arithmetics(dtype, None)[-1]
-    limit = limit_for(longest_reduction(order))
-    errors = running_errors(order, arithmetic, limit, {"sqrt": _root}).errors
-    return {node: arithmetic.roundoff * error for node, error in errors.items()}
-
-
 def _root(at: At) -> Error:
     """Also of what may be below zero: an honest root is nan there, or not negative."""
     error = ERROR["sqrt"](at)
@@ -278,7 +275,9 @@ def trace(
     def run(*copies: torch.Tensor) -> tuple[torch.Tensor, ...]:
         out = call.returned(*copies)
         values = tensors_in(out)
-        results[:] = (*_results(out, len(values)), *buffers)
+        plain = ["y"] if len(values) == 1 else [f"y{i}" for i in range(len(values))]
+        named = isinstance(out, Mapping) and len(out) == len(values)
+        results[:] = (*(map(str, out) if named else plain), *buffers)
         kept = dict(zip(names, copies, strict=True))
         return (*values, *(kept[name] for name in buffers))
 
@@ -286,7 +285,9 @@ def trace(
         return capture(run, tensors, wanted, shifts, seed)
 
     program = again()
-    refuse_uncovered(program)
+    for node in program.graph.nodes:
+        if node.op == "call_function":
+            rule_of(node)
     return Traced(program, names, tensors, tuple(results), tuple(wanted), again)
 
 
@@ -294,13 +295,6 @@ def wanted_of(given: Sequence[torch.Tensor]) -> list[bool]:
     """By which inputs a gradient is taken: those that are marked, or else by floats."""
     marked = any(t.requires_grad for t in given)
     return [t.requires_grad if marked else is_inexact(t) for t in given]
-
-
-def _results(out: Any, count: int) -> tuple[str, ...]:
-    """Names of what a function returned: y, or keys, or y0, y1, ..."""
-    if isinstance(out, Mapping) and len(out) == count:
-        return tuple(map(str, out))
-    return ("y",) if count == 1 else tuple(f"y{i}" for i in range(count))
 
 
 def _names(
@@ -314,19 +308,11 @@ def _names(
     named = dict(zip(parameters_of(forward, len(inputs)), inputs, strict=True))
     names = []
     for name, value in {**named, **kwargs}.items():
-        parts = tree_leaves(value)
-        for i, part in enumerate(parts):
+        for i, part in enumerate(tree_leaves(value)):
             if isinstance(part, torch.Tensor):
                 plain = name if part is value else f"{name}[{i}]"
                 names.append(f"input {plain}" if plain in taken else plain)
     return names
-
-
-def _leaf(tensor: torch.Tensor) -> Any:
-    """Of floats a leaf of the graph; whole numbers stay as they are."""
-    if not is_inexact(tensor):
-        return tensor.detach().cpu()
-    return constant(array_of(tensor).copy())  # the caller may write to it
 
 
 # From a captured program to the graph -------------------------------------------------
@@ -338,9 +324,6 @@ def interpret(
     """What the program returns, and what it read (nodes, exact tensors).
 
     Where it `ran` before, whole numbers and masks are chosen by the numbers it had.
-
-    Raises:
-        Untraceable: an operator has no place in the engine.
     """
     known: dict[Any, Any] = {}
     record = recorded()
@@ -355,15 +338,17 @@ def interpret(
             if like.dtype.is_complex:
                 known[node] = Complex.split(known[node])
         elif node.op == "get_attr":
-            known[node] = _constant(getattr(program, node.target))
+            held = getattr(program, node.target)
+            held = held if held.layout == torch.strided else held.to_dense()
+            known[node] = _cast(held, held.dtype)
         elif node.op == "output":
             read = [joined(known[reading.node]) for reading in program.readings]
             known |= untouched
             return [joined(known[out]) for out in node.args[0]], read
         else:
             args = map_arg(node.args, known.__getitem__)
-            kwargs = dict(map_arg(node.kwargs, known.__getitem__))
-            known[node] = apply(node.target, args, kwargs, _meta(node))
+            kwargs = map_arg(node.kwargs, known.__getitem__)
+            known[node] = rule_of(node)(*args, **kwargs)
             if node.target not in _OURS and not is_move(name_of(node.target)):
                 known[node] = _narrowed(rounded, known[node], _meta(node), widest)
             known[node] = as_it_ran(known[node], ran.get(node))
@@ -383,36 +368,64 @@ def _narrowed(how: Any, value: Any, meta: Sequence[Geometry], widest: float) -> 
     return narrow(how, value, torch.finfo(meta[0].dtype), widest)
 
 
-def apply(target: Any, args: Any, kwargs: dict[str, Any], meta: Any) -> Any:
-    """What one operator makes of nodes, exact tensors and numbers."""
+def rule_of(node: fx.Node) -> Rule:
+    """What a captured operator makes of nodes, exact tensors and numbers.
+
+    Raises:
+        Untraceable: It has no place in the engine.
+    """
+    target, meta = node.target, _meta(node)
+    every = [*meta, *(like for made in node.all_input_nodes for like in _meta(made))]
     if target is operator.getitem:
-        return args[0][args[1]]
+        return operator.getitem
     if target is as_written:
-        kind: Any = Complex.of if _is_complex(meta) else as_float
-        return both(written_over, *map(kind, args))
+        kind: Rule = Complex.of if meta[0].dtype.is_complex else as_float
+        return lambda *given: both(written_over, *map(kind, given))
+    if reason := _refusal(target, meta, every):
+        op = str(target).removesuffix(".default")
+        if isinstance(target, torch._ops.OpOverload):
+            op = f"{target.namespace}.{name_of(target)}"
+        raise Untraceable(op, *reason, node.meta["place"])
+    name, rule = name_of(target), functools.partial(_by_table, target)
+    if meta and name in _CASTS:
+        return lambda value, *_, **__: _cast(value, meta[0].dtype)
+    if meta and name in FACTORIES:
+        return functools.partial(_made, target, meta[0].dtype)
+    if any(like.dtype.is_complex for like in every):
+        rule = functools.partial(complex.apply, target, name, rule)
+    elif not any(map(is_inexact, meta)):  # no gradient flows through it
+        rule = functools.partial(_decided, target, meta)
+    return rule
+
+
+def _refusal(
+    target: Any, meta: Sequence[Geometry], every: Sequence[Geometry]
+) -> tuple[str, str] | None:
+    """Why an operator has no place in the engine, and of which kind that is."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return "is no operator of ATen", "no rule"
     name = name_of(target)
-    floating = _floats(meta)
-    values = tree_leaves((args, kwargs))
-    if name in _CASTS:
-        return _cast(args[0], meta)
-    if name in FACTORIES:
-        return _made(target, args, kwargs, meta)
-    if not floating and not any(isinstance(v, (Node, Complex)) for v in values):
-        return target(*args, **kwargs)
-    if _is_complex(meta) or any(isinstance(v, Complex) for v in values):
-        real = functools.partial(_by_table, target, name, whole=False)
-        return complex.apply(target, name, args, kwargs, real)
-    by_rule = name in ON_FLOATS or name in ON_VALUES
-    truth = not floating and meta and meta[0].dtype == torch.bool and by_rule
-    return _by_table(target, name, args, kwargs, whole=not (floating or truth))
+    has_rule = name in ON_FLOATS or name in ON_VALUES
+    if not meta:  # a check, which returns nothing
+        return None
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return "hides what it draws at random", "random"
+    if name.startswith(_FACTORISATIONS) and not has_rule:
+        return "factorises a matrix", "factorisation"
+    sparse = any(like.layout != torch.strided for like in meta)
+    if sparse and name not in {*ON_SPARSE, *_KEEP_ZEROS}:
+        return "returns a sparse tensor", "sparse"
+    if name in FACTORIES or name in _CASTS:
+        return None
+    if any(like.dtype.is_complex for like in every):
+        known = complex.has_rule(name)
+        return None if known else ("has no rule for complex numbers", "complex")
+    known = has_rule or is_move(name) or not any(map(is_inexact, meta))
+    return None if known else ("has no rule in the engine", "no rule")
 
 
-def _by_table(
-    target: Any, name: str, args: Any, kwargs: dict[str, Any], whole: bool
-) -> Any:
-    if whole:  # an order, a count: exact, and no gradient flows through it
-        args, kwargs = tree_map(as_exact, (args, kwargs))
-        return target(*args, **kwargs)
+def _by_table(target: Any, /, *args: Any, **kwargs: Any) -> Any:
+    name = name_of(target)
     if name in ON_FLOATS:
         tensors, tree = (Node, torch.Tensor), (args, kwargs)
         args, kwargs = tree_map_only(tensors, as_float, tree)
@@ -422,11 +435,15 @@ def _by_table(
     return move(target, args, kwargs)
 
 
-def _constant(tensor: torch.Tensor) -> Any:
-    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
-    if tensor.is_complex():
-        return Complex.of(tensor)
-    return as_float(tensor) if is_float_tensor(tensor) else tensor
+def _decided(target: Any, meta: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Truth values of nodes by their rule; an order or a count, exactly."""
+    name, values = name_of(target), tree_leaves((args, kwargs))
+    truth = meta and meta[0].dtype == torch.bool
+    by_floats = any(isinstance(value, Node) for value in values)
+    if truth and by_floats and (name in ON_FLOATS or name in ON_VALUES):
+        return _by_table(target, *args, **kwargs)
+    args, kwargs = tree_map(as_exact, (args, kwargs))
+    return target(*args, **kwargs)
 
 
 def _meta(node: fx.Node) -> list[Geometry]:
@@ -434,51 +451,8 @@ def _meta(node: fx.Node) -> list[Geometry]:
     return [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, Geometry)]
 
 
-def _floats(meta: Sequence[Any]) -> bool:
-    return any(map(is_inexact, meta))
-
-
-def _is_complex(meta: Sequence[Any]) -> bool:
-    return any(tensor.dtype.is_complex for tensor in meta)
-
-
-def refuse_uncovered(program: Program) -> None:
-    """Raise Untraceable for the first operator that has no place in the engine."""
-    for node in program.graph.nodes:
-        if node.op == "call_function" and node.target not in _OURS:
-            given = [like for source in node.all_input_nodes for like in _meta(source)]
-            _refuse(node.target, _meta(node), given, node.meta["place"])
-
-
-def _refuse(
-    target: Any, meta: Sequence[Geometry], given: Sequence[Geometry], place: Place
-) -> None:
-    op = str(target).removesuffix(".default")
-    if not isinstance(target, torch._ops.OpOverload):
-        raise Untraceable(op, "is no operator of ATen", "no rule", place)
-    name = name_of(target)
-    op = f"{target.namespace}.{name}"
-    if not meta:  # a check, which returns nothing
-        return
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        raise Untraceable(op, "hides what it draws at random", "random", place)
-    if name.startswith(_FACTORISATIONS) and name not in {*ON_FLOATS, *ON_VALUES}:
-        raise Untraceable(op, "factorises a matrix", "factorisation", place)
-    sparse = any(t.layout != torch.strided for t in meta)
-    if sparse and name not in {*ON_SPARSE, *_KEEP_ZEROS}:
-        raise Untraceable(op, "returns a sparse tensor", "sparse", place)
-    if name in FACTORIES or name in _CASTS:
-        return
-    if _is_complex([*meta, *given]):
-        if not complex.has_rule(name):
-            raise Untraceable(op, "has no rule for complex numbers", "complex", place)
-    elif _floats(meta) and not (name in {*ON_FLOATS, *ON_VALUES} or is_move(name)):
-        raise Untraceable(op, "has no rule in the engine", "no rule", place)
-
-
-def _cast(value: Any, meta: Sequence[Geometry]) -> Any:
+def _cast(value: Any, dtype: torch.dtype) -> Any:
     """Precision is the judge's matter: only from and to whole numbers is a change."""
-    dtype = meta[0].dtype
     if dtype.is_complex:
         return Complex.of(value)
     if dtype.is_floating_point:
@@ -488,14 +462,14 @@ def _cast(value: Any, meta: Sequence[Geometry]) -> Any:
     return as_exact(value).to(dtype)
 
 
-def _made(target: Any, args: Any, kwargs: dict[str, Any], meta: Sequence[Any]) -> Any:
+def _made(target: Any, dtype: torch.dtype, /, *args: Any, **kwargs: Any) -> Any:
     """A tensor that is made of nothing; of floats, in the widest type PyTorch has."""
     args = tree_map(as_exact, args)
-    if not _floats(meta):
-        return target(*args, **kwargs)
-    if _is_complex(meta):
+    if dtype.is_complex:
         return Complex.of(target(*args, **{**kwargs, "dtype": torch.complex128}))
+    if not dtype.is_floating_point:
+        return target(*args, **kwargs)
     made = constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())
     # Of a window or a grid each element is off by roundings of the largest.
     is_table = name_of(target) in _TABLES
-    return table(made, info=torch.finfo(meta[0].dtype)) if is_table else made
+    return table(made, info=torch.finfo(dtype)) if is_table else made

@@ -31,6 +31,14 @@ _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
 _RAN: ContextVar[dict[Node, Any]] = ContextVar("ran")
 
 
+def ruled(
+    name: str, compute: Any, rule: Any, error: Callable[[At], Error], **how: Any
+) -> Callable[..., Node]:
+    """A primitive of the engine with its VJP rule and its rounding rule."""
+    ERROR[name] = error
+    return primitive(name, compute, rule, **how)
+
+
 def wide() -> np.dtype[Any]:
     """The type in which the graph is being built."""
     return _WIDE.get(np.dtype(np.float64))
@@ -247,7 +255,7 @@ def joined(value: Any) -> Any:
 # computes from the value that was stored (1 - y^2 of a tanh).
 
 
-def _compute(x: Array, info: Any) -> Array:
+def _narrowed(x: Array, info: Any) -> Array:
     if str(info.dtype) == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
         return np.clip(x, -info.max, info.max)
     # Half a unit in the last place above the largest number.
@@ -263,24 +271,20 @@ def _error(at: At) -> Error:
 
 
 def _table_error(at: At) -> Error:
-    info = at.node.attributes["info"]
-    rounding = at.v.max(initial=0.0) * (info.eps / 2 / at.roundoff)
-    return np.full_like(at.v, rounding)
+    share = at.node.attributes["info"].eps / 2 / at.roundoff
+    return np.full_like(at.v, at.v.max(initial=0.0) * share)
 
 
 def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
     return (rounded(dy, info=info),)
 
 
-ERROR["cast.narrowed"] = _error
-rounded = primitive("cast.narrowed", _compute, _rule, stores=True)
-ERROR["cast.leaf"] = lambda at: at.e[0]
-leaf = primitive("cast.leaf", lambda x, info: np.asarray(x), _rule)
-ERROR["made.table"] = _table_error
-table = primitive("made.table", lambda x, info: np.asarray(x), _rule)
-ERROR["written.over"] = lambda at: at.e[1]
-written_over = primitive(
+rounded = ruled("cast.narrowed", _narrowed, _rule, _error, stores=True)
+leaf = ruled("cast.leaf", lambda x, info: np.asarray(x), _rule, lambda at: at.e[0])
+table = ruled("made.table", lambda x, info: np.asarray(x), _rule, _table_error)
+written_over = ruled(
     "written.over",
     lambda before, after: np.broadcast_to(after, np.shape(before)),
     lambda dy, y, before, after: (dy, None),
+    lambda at: at.e[1],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,6 @@ from gradwatch.harness.check.frameworks.runs import (
     same,
 )
 
-WHY = (
-    "the double backward treats {what} as a constant: computed in the forward, where"
-    " autograd records nothing. Save the inputs and outputs themselves, and compute the"
-    " rest again in the backward"
-)
-CUT = (
-    "the backward computes without autograd's graph, with {cuts}: all that follows "
-    "from it is a constant to the double backward"
-)
-
 #: The node of a `torch.autograd.Function` of the caller's.
 OWN = torch.autograd.function.BackwardCFunction
 
@@ -39,20 +29,24 @@ def cause_of(call: Any, bound: Bound, cotangents: Sequence[Tensor | None]) -> st
     """Why a second derivative is another one than the gradient's; "" if unknown."""
     graph = Graph(call, bound.tensors, bound.wanted)
     inputs = [leaf for leaf in graph.leaves if not leaf.requires_grad]
-    nodes = [n for n in nodes_behind(graph.outputs) if isinstance(n, OWN)]
-    if constants := [what for node in nodes for what in _kept(node, inputs)]:
-        return WHY.format(what=", ".join(constants))
-    cuts = cuts_of(call, bound, cotangents)
-    return CUT.format(cuts=", ".join(cuts[:3])) if cuts else ""
-
-
-def _kept(ctx: Any, inputs: Sequence[Tensor]) -> Iterator[str]:
-    """Names of the floating tensors that a Function keeps outside of the graph."""
-    saved = {f"saved_tensors[{i}]": t for i, t in enumerate(ctx.saved_tensors)}
-    for name, value in {**vars(ctx), **saved}.items():
-        outside = floating(value) and not value.requires_grad
-        if outside and not any(same(value, given) for given in inputs):
-            yield f"ctx.{name}"
+    kept = []  # of a Function's floating tensors those outside of the graph
+    for ctx in (n for n in nodes_behind(graph.outputs) if isinstance(n, OWN)):
+        saved = {f"saved_tensors[{i}]": t for i, t in enumerate(ctx.saved_tensors)}
+        for name, value in {**vars(ctx), **saved}.items():
+            outside = floating(value) and not value.requires_grad
+            if outside and not any(same(value, given) for given in inputs):
+                kept.append(f"ctx.{name}")
+    if kept:
+        return (
+            f"the double backward treats {', '.join(kept)} as a constant: computed in "
+            "the forward, where autograd records nothing. Save the inputs and outputs "
+            "themselves, and compute the rest again in the backward"
+        )
+    cuts = ", ".join(cuts_of(call, bound, cotangents)[:3])
+    return cuts and (
+        f"the backward computes without autograd's graph, with {cuts}: all that "
+        "follows from it is a constant to the double backward"
+    )
 
 
 #: What makes a constant of a tensor, by how a person writes it.

@@ -6,6 +6,7 @@ holds its text (`gradwatch.harness.check.script`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
@@ -251,21 +252,14 @@ def _beside(
     gradients = graph.backward(given)
     seen = Observation(graph.first_outputs, copies(gradients), graph.given)
     other.backward(_rolled(cotangents))
-    seen.faults += _overwritten(graph, gradients, seen.gradients)
+    again = "changed when the function was called again: its memory is used twice"
+    outputs = zip(graph.outputs, graph.first_outputs, strict=True)
+    pairs = {"output": outputs, "gradient": zip(gradients, seen.gradients, strict=True)}
+    for kind, each in pairs.items():
+        changed = (i for i, (now, before) in enumerate(each) if not same(now, before))
+        seen.faults += [(kind, i, again) for i in changed]
     seen.faults += _mutated(graph, cotangents, given)
     return seen
-
-
-def _overwritten(
-    first: Graph, gradients: Sequence[Tensor | None], kept: Sequence[Tensor | None]
-) -> Iterator[tuple[str, int, str]]:
-    """What was handed out, and is another after the function has been called again."""
-    again = "changed when the function was called again: its memory is used twice"
-    before = {"output": first.first_outputs, "gradient": kept}
-    for kind, now in ("output", first.outputs), ("gradient", gradients):
-        for i, pair in enumerate(zip(now, before[kind], strict=True)):
-            if not same(*pair):
-                yield kind, i, again
 
 
 def _mutated(
@@ -292,8 +286,9 @@ def _again(
         if "inplace operation" in str(error):  # PyTorch counts writes to what it saved
             seen.faults.append(("saved", 0, "overwritten before the second backward"))
         return []  # else: not every graph can be swept twice, and this one says so
-    back = [None if g is None else -g.detach() for g in turned]
-    return [("second backward", (), back)]
+    return [
+        ("second backward", (), [None if g is None else -g.detach() for g in turned])
+    ]
 
 
 def differentiated(
@@ -318,33 +313,23 @@ def differentiated(
     graph = Graph(function, tensors, wanted)
     along = [None if dy is None else replica(dy).requires_grad_() for dy in cotangents]
     outputs, dys = graph.differentiable(along)
-    first = graph.swept(outputs, dys, again=True)
-    _let_refuse(first)
     vs = [v for v in tangents if v is not None]
     second = [
         (dx, v)
-        for dx, v in zip(first, vs, strict=True)
+        for dx, v in zip(graph.swept(outputs, dys, again=True), vs, strict=True)
         if dx is not None and dx.requires_grad
     ]
     sources = [*graph.sources, *(dy for dy in along if dy is not None)]
     if not second:
         return [None] * len(sources)
     pulled, at = [dx for dx, _ in second], [v for _, v in second]
+    # The node of a Function marked once_differentiable hangs beside the graph: asked
+    # for the gradient by an input, PyTorch passes it by and returns None.
+    if any(node.name() == "torch::autograd::Error" for node in nodes_behind(pulled)):
+        zeros = [torch.zeros_like(dx) for dx in pulled]
+        torch.autograd.backward(pulled, zeros, retain_graph=True)
     with graph.held():
         return copies(torch.autograd.grad(pulled, sources, at, allow_unused=True))
-
-
-def _let_refuse(gradients: Sequence[Tensor | None]) -> None:
-    """Raise what a Function marked once_differentiable raises.
-
-    Its node hangs beside the graph: asked for the gradient by an input, PyTorch passes
-    it by and returns None.
-    """
-    recorded = [dx for dx in gradients if dx is not None and dx.requires_grad]
-    for node in nodes_behind(recorded):
-        if node.name() == "torch::autograd::Error":
-            zeros = [torch.zeros_like(dx) for dx in recorded]
-            torch.autograd.backward(recorded, zeros, retain_graph=True)
 
 
 def nodes_behind(tensors: Sequence[Tensor]) -> Iterator[Any]:
@@ -366,22 +351,19 @@ def _forwards(
     tangents: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
     """By dual numbers, of which torch.func.jvp is made, too."""
-    import warnings
-
-    import torch.autograd.forward_ad as dual
-
-    make_dual: Any = dual.make_dual
-    unpack: Any = dual.unpack_dual
+    dual: Any = torch.autograd.forward_ad
     with dual.dual_level():
         with warnings.catch_warnings():  # PyTorch's own import, at its first dual
             warnings.simplefilter("ignore", DeprecationWarning)
             leaves = [
-                replica(t) if v is None else make_dual(t.detach().clone(), v.clone())
+                replica(t)
+                if v is None
+                else dual.make_dual(t.detach().clone(), v.clone())
                 for t, v in zip(tensors, tangents, strict=True)
             ]
         outputs = zip(function(*leaves), cotangents, strict=False)
         asked = [y for y, dy in outputs if dy is not None]
-        return copies([unpack(y).tangent for y in asked])
+        return copies([dual.unpack_dual(y).tangent for y in asked])
 
 
 def floating(value: Any) -> bool:

@@ -49,11 +49,6 @@ def _fourier(
     return transformed(z, dim, scale, forward=forward, half=half)
 
 
-def _to_real(z: Complex, dim: Sequence[int], norm: int, size: int) -> Node:
-    scale = _scale(length(z, dim[:-1]) * size, norm)
-    return rules.to_real(z, dim, scale, size)
-
-
 # The table ----------------------------------------------------------------------------
 
 _var = reductions.ON_FLOATS["var"]
@@ -85,7 +80,9 @@ ON_COMPLEX: dict[str, Rule] = {
     **dict.fromkeys(("addmm", "addmv"), _plus_product),
     "_fft_c2c": _fourier,
     "_fft_r2c": lambda z, dim, norm, half: _fourier(z, dim, norm, True, half),
-    "_fft_c2r": _to_real,
+    "_fft_c2r": lambda z, dim, norm, size: rules.to_real(
+        z, dim, _scale(length(z, dim[:-1]) * size, norm), size
+    ),
 }
 #: Operators whose rule for real numbers holds for each part.
 PARTWISE = frozenset(
@@ -98,11 +95,8 @@ def has_rule(name: str) -> bool:
     return name in ON_COMPLEX or name in PARTWISE or moves.is_move(name)
 
 
-def apply(target: Any, name: str, args: Any, kwargs: dict[str, Any], rule: Rule) -> Any:
-    """What an operator makes of complex numbers, or one that returns them.
-
-    `rule` is what it makes of real ones.
-    """
+def apply(target: Any, name: str, rule: Rule, /, *args: Any, **kwargs: Any) -> Any:
+    """What an operator makes of complex numbers, if `rule` is that of real ones."""
     if name in ON_COMPLEX:
         args, kwargs = tree_map(_whole, (args, kwargs))
         return ON_COMPLEX[name](*args, **kwargs)
@@ -116,7 +110,12 @@ def apply(target: Any, name: str, args: Any, kwargs: dict[str, Any], rule: Rule)
     own = [numbers(a.name, v) for a, v in zip(known, args, strict=False)]
     other = {n: numbers(n, v) for n, v in kwargs.items()}
     flat, spec = tree_flatten((own, other))
-    return both(lambda *parts: rule(*tree_unflatten(parts, spec)), *flat)
+
+    def of_parts(*parts: Any) -> Any:
+        given, named = tree_unflatten(parts, spec)
+        return rule(*given, **named)
+
+    return both(of_parts, *flat)
 
 
 def _whole(value: Any) -> Any:

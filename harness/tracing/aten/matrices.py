@@ -83,10 +83,7 @@ def _lu_solve(
     packed: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False
 ) -> Node:
     p, lower, upper = _unpacked(packed, pivots)
-    made = turned(
-        inverse(upper) @ inverse(lower) @ transposed(p),
-        adjoint,
-    )
+    made = turned(inverse(upper) @ inverse(lower) @ transposed(p), adjoint)
     return made @ as_float(b) if left else as_float(b) @ made
 
 
@@ -137,11 +134,8 @@ def _pinv(a: Node, atol: Any = None, rtol: Any = None, hermitian: bool = False) 
     rank = int(kept.sum(axis=-1).max())
     kept, w = kept[..., :rank], w[..., :rank]
     weights = graph.where(kept, 1.0 / graph.where(kept, w, 1.0), 0.0)
-    return (
-        transposed(vh[..., :rank, :])
-        * weights[..., None, :]
-        @ transposed(u[..., :rank])
-    )
+    v, ut = transposed(vh[..., :rank, :]), transposed(u[..., :rank])
+    return v * weights[..., None, :] @ ut
 
 
 ON_FLOATS: dict[str, Rule] = {

@@ -101,26 +101,22 @@ def moved(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     flat, spec = tree_flatten((args, kwargs))
     sources: list[Node] = []
-    count = 0
+    # Positions from 1 on, so that the 0 an operator writes by itself is no element.
+    start = 1
     for place, value in enumerate(flat):
         if isinstance(value, Node):
             sources.append(value)
-            flat[place] = _numbered(count, value.shape)
-            count += value.size
+            stop = start + value.size
+            numbered = torch.arange(start, stop, dtype=torch.float64)
+            flat[place], start = numbered.reshape(value.shape), stop
     args, kwargs = tree_unflatten(flat, spec)
-    return tree_map(lambda out: _gathered(sources, out), operator(*args, **kwargs))
 
+    def gathered(out: Any) -> Any:
+        if not isinstance(out, torch.Tensor) or not out.is_floating_point():
+            return out
+        return graph.gather(*sources, index=out.numpy().astype(np.intp) - 1)
 
-def _numbered(start: int, shape: tuple[int, ...]) -> Any:
-    """Positions from 1 on, so that the 0 an operator writes by itself is no element."""
-    stop = start + 1 + math.prod(shape)
-    return torch.arange(start + 1, stop, dtype=torch.float64).reshape(shape)
-
-
-def _gathered(sources: list[Node], out: Any) -> Any:
-    if not isinstance(out, torch.Tensor) or not out.is_floating_point():
-        return out
-    return graph.gather(*sources, index=out.numpy().astype(np.intp) - 1)
+    return tree_map(gathered, operator(*args, **kwargs))
 
 
 # Adding at indices --------------------------------------------------------------------
@@ -132,13 +128,20 @@ def _added(x: Node, place: torch.Tensor, values: Node) -> Node:
     return x + graph.scatter_add(spread, index=place.numpy(), shape=x.shape)
 
 
+def _placed(x: Node, dim: int, index: Any, source: Node) -> tuple[Any, Node]:
+    """Flat positions that an index names along an axis, and what comes there."""
+    if not x.ndim:
+        return torch.zeros(source.shape, dtype=torch.long), source
+    place = torch.gather(positions(x), dim, index) if index.numel() else index
+    corner = tuple(slice(0, n) for n in index.shape)
+    return place, source[corner] if corner else source
+
+
 def _scatter_add(x: Any, dim: int, index: Any, source: Any) -> Node:
     x, source, index = as_float(x), as_float(source), as_exact(index)
     if not x.ndim:
         return x + graph.sum(source)
-    place = torch.gather(positions(x), dim, index) if index.numel() else index
-    corner = tuple(slice(0, n) for n in index.shape)
-    return _added(x, place, source[corner] if index.ndim else source)
+    return _added(x, *_placed(x, dim, index, source))
 
 
 def _index_put(
@@ -181,12 +184,7 @@ def _scatter_reduce(
     x, source, index = as_float(x), as_float(source), as_exact(index)
     if not index.numel():
         return x
-    if x.ndim:
-        corner = tuple(slice(0, n) for n in index.shape)
-        place = torch.gather(positions(x), dim, index)
-        source = source[corner] if index.ndim else source
-    else:
-        place = torch.zeros(source.shape, dtype=torch.long)
+    place, source = _placed(x, dim, index, source)
     return reduced_into(x, place.numpy(), source, reduce, include_self)
 
 
@@ -257,21 +255,17 @@ def _sparsely(x: Any, *_: Any, **__: Any) -> Node:
     return graph.where(graph.variable(x.value != 0), x, 0.0)
 
 
-def _same(x: Any, *_: Any, **__: Any) -> Node:
-    return as_float(x)
-
-
 #: May return a sparse tensor: what that does not hold stays zero.
 ON_SPARSE: dict[str, Rule] = {
     "_sparse_coo_tensor_with_dims_and_tensors": _scattered,
     "sparse_compressed_tensor": _compressed,
     **dict.fromkeys(("_to_sparse", "_to_sparse_csr", "_to_sparse_csc"), _sparsely),
-    "_coalesce": _same,
+    "_coalesce": as_float,
 }
 
 ON_VALUES: dict[str, Rule] = {
     **ON_SPARSE,
-    "_to_dense": _same,
+    "_to_dense": lambda x, *_, **__: as_float(x),
     "embedding": _embedding,
     "scatter_add": _scatter_add,
     "scatter_reduce": _scatter_reduce,

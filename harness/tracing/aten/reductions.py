@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.untraceable import Untraceable
@@ -21,10 +20,11 @@ from gradwatch.harness.tracing.values import (
     as_float,
     as_mask,
     constant,
+    ruled,
     written_over,
 )
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]
@@ -92,12 +92,12 @@ def _log_of_sum_error(at: At) -> Error:
     return np.asarray(np.log1p(at.u * moved) / at.u + kept + at.v)
 
 
-_logsumexp = primitive(
+_logsumexp = ruled(
     "special.logsumexp",
     _log_of_sum,
     lambda dy, y, x, axis: (dy * graph.exp(x - y),),
+    _log_of_sum_error,
 )
-ERROR["special.logsumexp"] = _log_of_sum_error
 
 
 def _log_of_sum_over(x: Node, axis: tuple[int, ...], *, keepdims: bool) -> Node:
@@ -196,12 +196,16 @@ def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
         dims = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
         place = 1 if function in (torch.topk, torch.kthvalue) else 0
         dim = kwargs.get("dim", dims[place] if len(dims) > place else default)
-        at = index
-        if function is not torch.mode and _has_ties(exact, dim):
+        at, ties = index, False
+        if x.ndim and x.size and function is not torch.mode and not exact.isnan().any():
+            ties = bool((exact.sort(dim).values.diff(dim=dim) == 0).any())
+        if ties:
             convention = graph.convention(x, axis=dim % x.ndim, indexed=True)
             if convention in ("first", "last"):
-                ranks = _ranks(exact, dim, from_the_end=convention == "last")
-                _, at = function(ranks.double(), *args, **kwargs)
+                # Places in order; equal ones in the order in which they stand.
+                ends = [dim] if convention == "last" else []
+                ranks = exact.flip(ends).argsort(stable=True, dim=dim).argsort(dim)
+                _, at = function(ranks.flip(ends).double(), *args, **kwargs)
             elif convention == graph.SHARED:
                 x = _shared(x, exact, dim)
         whole = at if at.ndim == x.ndim else at.unsqueeze(dim)
@@ -209,20 +213,6 @@ def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
         return graph.reshape(values, tuple(index.shape)), index
 
     return rule
-
-
-def _has_ties(x: torch.Tensor, dim: int) -> bool:
-    """Whether two elements along an axis are equal, and none is nan."""
-    if not x.ndim or not x.numel() or bool(x.isnan().any()):
-        return False
-    return bool((x.sort(dim).values.diff(dim=dim) == 0).any())
-
-
-def _ranks(x: torch.Tensor, dim: int, *, from_the_end: bool) -> torch.Tensor:
-    """Each element's place in order; equal ones in the order in which they stand."""
-    turned = x.flip(dim) if from_the_end else x
-    ranks = turned.argsort(stable=True, dim=dim).argsort(dim)
-    return ranks.flip(dim) if from_the_end else ranks
 
 
 def _shared(x: Node, exact: torch.Tensor, dim: int) -> Node:
@@ -241,25 +231,17 @@ def _shared(x: Node, exact: torch.Tensor, dim: int) -> Node:
     return graph.stop_gradient(x) + (means - graph.stop_gradient(means))
 
 
-def _sort(
-    x: torch.Tensor, dim: int = -1, descending: bool = False, stable: Any = None
-) -> Any:
-    return torch.sort(x, dim=dim, descending=descending, stable=bool(stable))
-
-
-def _whole_or_axis(along: Rule, whole: Rule) -> Rule:
+def _whole_or_axis(function: Callable[..., Any], whole: Rule | None = None) -> Rule:
     """Operators whose form without an axis returns the value alone."""
+    along = _chosen(function)
 
     def rule(x: Any, *args: Any, **kwargs: Any) -> Any:
-        return along(x, *args, **kwargs) if args or kwargs else whole(as_float(x))
-
-    return rule
-
-
-def _middle(function: Callable[..., Any]) -> Rule:
-    def rule(x: Node) -> Node:
+        if args or kwargs:
+            return along(x, *args, **kwargs)
+        if whole is not None:
+            return whole(as_float(x))
         at = int(function(as_exact(x).ravel(), 0).indices)
-        return moved(lambda a: a.ravel()[at], x)
+        return moved(lambda a: a.ravel()[at], as_float(x))
 
     return rule
 
@@ -306,19 +288,6 @@ def _ctc(steps: Node, labels: list[int], blank: int) -> Node:
     return -graph.logsumexp(ends) if ends.size else constant(math.inf)
 
 
-def _as_posterior(steps: Node, loss: Node) -> Node:
-    """Log probabilities, each gradient with the rounding of an exp(a + b + loss).
-
-    So it comes from forward and backward variables (equation 16 of Graves and others),
-    which are about as large as the loss.
-    """
-    if not np.isfinite(loss.value):
-        return steps
-    whole = graph.broadcast_to(loss, steps.shape)
-    one = graph.stop_gradient(graph.exp(whole * 1.0 - whole))
-    return written_over(steps * one, steps)
-
-
 def _ctc_loss(
     log_probs: Any,
     targets: Any,
@@ -333,8 +302,14 @@ def _ctc_loss(
     losses = []
     for i, (count, n) in enumerate(zip(*spans, strict=True)):
         steps, labels = log_probs[:count, i], rows[i][:n].tolist()
-        rounded = _as_posterior(steps, _ctc(steps, labels, blank))
-        losses.append(_ctc(rounded, labels, blank))
+        loss = _ctc(steps, labels, blank)
+        if np.isfinite(loss.value):
+            # Each gradient comes from forward and backward variables (equation 16 of
+            # Graves and others), with the rounding of an exp(a + b + loss).
+            whole = graph.broadcast_to(loss, steps.shape)
+            one = graph.stop_gradient(graph.exp(whole * 1.0 - whole))
+            steps = written_over(steps * one, steps)
+        losses.append(_ctc(steps, labels, blank))
     if zero_infinity:
         losses = [y if np.isfinite(y.value) else constant(0.0) for y in losses]
     return graph.stack(losses), None
@@ -346,11 +321,11 @@ ON_VALUES: dict[str, Rule] = {
     "histc": _counted(torch.histc),
     "histogram": _counted(torch.histogram),
     "any": lambda x, *dim: over(graph.any)(as_mask(x), *dim),
-    "max": _whole_or_axis(_chosen(torch.max), largest),
-    "min": _whole_or_axis(_chosen(torch.min), smallest),
-    "median": _whole_or_axis(_chosen(torch.median), _middle(torch.median)),
-    "nanmedian": _whole_or_axis(_chosen(torch.nanmedian), _middle(torch.nanmedian)),
-    "sort": _chosen(_sort),
+    "max": _whole_or_axis(torch.max, largest),
+    "min": _whole_or_axis(torch.min, smallest),
+    "median": _whole_or_axis(torch.median),
+    "nanmedian": _whole_or_axis(torch.nanmedian),
+    "sort": _chosen(torch.sort),
     "topk": _chosen(torch.topk),
     "kthvalue": _chosen(torch.kthvalue),
     "mode": _chosen(torch.mode),

@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.tracing.rules.matrices import odd, perturbed, pivoted
 from gradwatch.harness.tracing.rules.windows import prefixes
-from gradwatch.harness.tracing.values import Complex, both, constant
+from gradwatch.harness.tracing.values import Complex, both, constant, ruled
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph import Node
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]
@@ -78,10 +77,10 @@ def product(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) -> Com
 
 
 #: A matrix whose gradient has roundings of its norm: others' cofactors are no zeros.
-_normwise = primitive(
-    *("complex.normwise", lambda a: a.copy()), lambda dy, y, a: (perturbed(dy),)
+_normwise = ruled(
+    *("complex.normwise", np.copy, lambda dy, y, a: (perturbed(dy),)),
+    lambda at: at.e[0],
 )
-ERROR["complex.normwise"] = lambda at: at.e[0]
 
 
 def lu(z: Complex) -> tuple[Array, Array, Complex]:
@@ -94,12 +93,9 @@ def lu(z: Complex) -> tuple[Array, Array, Complex]:
         steps.append((above, below))
         z = z[..., rest, rest] - below * above[..., rest]
     for above, below in reversed(steps):
-        z = _joined(above, _joined(below, z, -1), -2)
+        z = both(lambda *parts: graph.concat(parts, axis=-1), below, z)
+        z = both(lambda *parts: graph.concat(parts, axis=-2), above, z)
     return order, pivots, z
-
-
-def _joined(a: Complex, b: Complex, axis: int) -> Complex:
-    return both(lambda *parts: graph.concat(parts, axis=axis), a, b)
 
 
 def determinant(z: Complex) -> Complex:
@@ -151,10 +147,7 @@ HOLOMORPHIC: dict[str, tuple[Rule, Rule]] = {
         lambda dy, y, z: dy / (_root(z - of(1)) * _root(z + of(1))).conj(),
     ),
     "atanh": (np.arctanh, lambda dy, y, z: dy / (of(1) - z * z).conj()),
-    "sigmoid": (
-        _sigmoid,
-        lambda dy, y, z: dy * ((of(1) - y) * y).conj(),
-    ),
+    "sigmoid": (_sigmoid, lambda dy, y, z: dy * ((of(1) - y) * y).conj()),
 }
 
 
@@ -190,8 +183,10 @@ def _function_rule(dy: Node, y: Node, pairs: Node, name: str) -> tuple[Node]:
     return (gradient.joined(),)
 
 
-function = primitive("complex.function", _compute_function, _function_rule, stores=True)
-ERROR["complex.function"] = _function_error
+function = ruled(
+    *("complex.function", _compute_function, _function_rule, _function_error),
+    stores=True,
+)
 
 
 def _function(name: str) -> Rule:
@@ -229,10 +224,12 @@ FUNCTIONS = {name: of_numbers(rule) for name, rule in _NUMBERS.items()}
 
 
 def _compute(x: Array, axes: tuple[int, ...], sign: int, scale: float) -> Array:
-    way: Any = np.fft.fftn if sign < 0 else np.fft.ifftn
-    y = way(
-        _paired(x), axes=axes, norm="backward" if sign < 0 else "forward"
-    )  # with no factor
+    z = _paired(x)  # either way with no factor
+    y = (
+        np.fft.fftn(z, axes=axes)
+        if sign < 0
+        else np.fft.ifftn(z, None, axes, "forward")
+    )
     return _parts(y, x.dtype) * x.dtype.type(scale)
 
 
@@ -254,8 +251,7 @@ def _rule(
     return (transform(dy, axes=axes, sign=-sign, scale=scale),)
 
 
-transform = primitive("complex.fourier", _compute, _rule)
-ERROR["complex.fourier"] = _error
+transform = ruled("complex.fourier", _compute, _rule, _error)
 
 
 def length(z: Complex, dim: Sequence[int]) -> int:

@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.tracing.values import Complex, both, constant
+from gradwatch.harness.tracing.values import Complex, both, constant, ruled
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.extended import product
 
 Array = NDArray[Any]
@@ -113,8 +112,7 @@ def _inverse_rule(dy: Node, y: Node, a: Node, paired: bool = False) -> tuple[Nod
 
 
 def _determinant_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    weight = graph.reshape(dy * y, (*y.shape, 1, 1))
-    return (weight * transposed(inverse(a)),)
+    return (graph.reshape(dy * y, (*y.shape, 1, 1)) * transposed(inverse(a)),)
 
 
 def _mixed(at: Any, error: Array) -> Array:
@@ -160,16 +158,16 @@ def _determinant_error(at: Any) -> Array:
     return np.where(np.isnan(error), np.inf, error)
 
 
-inverse = primitive("special.inverse", _inverse, _inverse_rule)
-determinant = primitive("special.determinant", _determinant, _determinant_rule)
+inverse = ruled("special.inverse", _inverse, _inverse_rule, _inverse_error)
+determinant = ruled(
+    "special.determinant", _determinant, _determinant_rule, _determinant_error
+)
 # Other schemes for a polynomial (Paterson and Stockmeyer's, Bader's) add powers of the
 # whole matrix: each element is off by roundings of the largest.
-_polynomial = primitive("special.polynomial", np.array, lambda dy, y, a: (dy,))
-ERROR["special.polynomial"] = lambda at: (
-    at.e[0] + at.v.sum(-1, keepdims=True).max(-2, keepdims=True, initial=0.0)
+_polynomial = ruled(
+    *("special.polynomial", np.array, lambda dy, y, a: (dy,)),
+    lambda at: at.e[0] + at.v.sum(-1, keepdims=True).max(-2, keepdims=True, initial=0),
 )
-ERROR["special.inverse"] = _inverse_error
-ERROR["special.determinant"] = _determinant_error
 
 
 def inverted(a: Any) -> Any:
@@ -275,8 +273,7 @@ def _cholesky_error(at: Any) -> Array:
     return bounded(at.v @ np.tril(inner) + at.v + at.tiny * (at.v > 0), at.u * inner)
 
 
-cholesky = primitive("factors.cholesky", _cholesky, _cholesky_rule)
-ERROR["factors.cholesky"] = _cholesky_error
+cholesky = ruled("factors.cholesky", _cholesky, _cholesky_rule, _cholesky_error)
 
 
 # LU -----------------------------------------------------------------------------------
@@ -304,8 +301,7 @@ def _lu_error(at: Any) -> Array:
     )
 
 
-packed_lu = primitive("factors.lu", lambda a: pivoted(a, False)[2], _lu_rule)
-ERROR["factors.lu"] = _lu_error
+packed_lu = ruled("factors.lu", lambda a: pivoted(a, False)[2], _lu_rule, _lu_error)
 
 
 def lu(a: Node, pivot: bool = True) -> tuple[Array, Array, Node, Node]:
@@ -371,8 +367,9 @@ def _orthonormal_error(at: Any) -> Array:
     return bounded(move + 2 * at.v @ (_t(at.v) @ move) + 1, at.u * move)
 
 
-orthonormal = primitive("factors.orthonormal", _orthonormal, _orthonormal_rule)
-ERROR["factors.orthonormal"] = _orthonormal_error
+orthonormal = ruled(
+    "factors.orthonormal", _orthonormal, _orthonormal_rule, _orthonormal_error
+)
 
 
 def qr(a: Node) -> tuple[Node, Node]:
@@ -483,26 +480,25 @@ def _returned_error(at: Any) -> Array:
     return np.asarray(at.e[0] + condition * (_stable_error(at) - at.e[0]))
 
 
-eigenvalues = primitive("factors.eigenvalues", lambda a: _eigen(a)[0], _values_rule)
-eigenvectors = primitive(
-    "factors.eigenvectors", lambda a, like: _eigen(a, like)[1], _vectors_rule
+eigenvalues = ruled(
+    "factors.eigenvalues", lambda a: _eigen(a)[0], _values_rule, _values_error
+)
+eigenvectors = ruled(
+    *("factors.eigenvectors", lambda a, like: _eigen(a, like)[1]),
+    *(_vectors_rule, _vectors_error),
 )
 #: The matrix that is factorised in place of the given one.
-perturbed = primitive("factors.perturbed", lambda a: a.copy(), lambda dy, y, a: (dy,))
+perturbed = ruled("factors.perturbed", np.copy, lambda dy, y, a: (dy,), _stable_error)
 #: The gradient by the matrix in `a`, of which an inverse loses the condition's digits.
-returned: Any = primitive(
+returned: Any = ruled(
     *("factors.returned", lambda dy, a: dy.copy()),
-    lambda ddy, y, dy, a: (returned(ddy, a), None),
+    *(lambda ddy, y, dy, a: (returned(ddy, a), None), _returned_error),
 )
 #: The matrix, whose gradient is `returned`.
-to_invert = primitive(
-    "factors.to_invert", lambda a: a.copy(), lambda dy, y, a: (returned(dy, a),)
+to_invert = ruled(
+    *("factors.to_invert", np.copy, lambda dy, y, a: (returned(dy, a),)),
+    lambda at: at.e[0],
 )
-ERROR["factors.eigenvalues"] = _values_error
-ERROR["factors.eigenvectors"] = _vectors_error
-ERROR["factors.perturbed"] = _stable_error
-ERROR["factors.returned"] = _returned_error
-ERROR["factors.to_invert"] = lambda at: at.e[0]
 
 
 def eigh(a: Node, upper: bool = False, vectors_too: bool = True) -> tuple[Node, Any]:

@@ -18,9 +18,9 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.tracing.values import ruled
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.elementwise import number
 
 Array = NDArray[Any]
@@ -28,39 +28,28 @@ _MP = mpmath.mp.clone()
 _MP.prec = 420  # bits: exact numbers of the tests have 400; extended precision needs 64
 
 
-def _exactly(exact: Callable[..., Any]) -> Callable[[Any], Any]:
-    """The function of one number of extended precision, or of an exact library."""
-
-    def one(x: Any) -> Any:
-        ball = hasattr(x, "man_exp")
-        given = tuple(map(int, x.mid().man_exp())) if ball else _MP.convert(x)
-        try:
-            y = _MP.re(exact(_MP.mpf(given)))
-        except (ValueError, ArithmeticError):  # at a pole
-            y = _MP.nan
-        if not ball:
-            return _extended(y)
-        return type(x)((int(y.man if y > 0 else -y.man), int(y.exp)))
-
-    return one
-
-
-def _extended(y: Any) -> np.longdouble:
-    high = float(y)
-    if not math.isfinite(high):
-        return np.longdouble(high)
-    return np.longdouble(high) + np.longdouble(float(y - high))
-
-
 def _computed(double: Callable[..., Any], exact: Callable[..., Any]) -> Any:
     """An array function: SciPy's in float64, mpmath's in what is wider."""
+
+    def one(x: Any, **attributes: Any) -> Any:
+        ball = hasattr(x, "man_exp")  # a number of an exact library
+        given = tuple(map(int, x.mid().man_exp())) if ball else _MP.convert(x)
+        try:
+            y = _MP.re(exact(_MP.mpf(given), **attributes))
+        except (ValueError, ArithmeticError):  # at a pole
+            y = _MP.nan
+        if ball:
+            return type(x)((int(y.man if y > 0 else -y.man), int(y.exp)))
+        high = float(y)
+        rest = float(y - high) if math.isfinite(high) else 0.0
+        return np.longdouble(high) + np.longdouble(rest)
 
     def compute(x: Array, **attributes: Any) -> Array:
         if x.dtype.itemsize <= 8 and x.dtype != object:
             y = double(x.astype(np.float64), **attributes)
             return np.asarray(y).astype(x.dtype)
-        one = _exactly(functools.partial(exact, **attributes))
-        return np.asarray(np.frompyfunc(one, 1, 1)(x)).astype(x.dtype)
+        each = np.frompyfunc(functools.partial(one, **attributes), 1, 1)
+        return np.asarray(each(x)).astype(x.dtype)
 
     return compute
 
@@ -99,8 +88,7 @@ def _special(
     def rule(dy: Node, y: Node, a: Node, **attributes: Any) -> tuple[Node]:
         return (dy * slope(a, y, **attributes),)
 
-    ERROR[f"special.{name}"] = error
-    return primitive(f"special.{name}", _computed(double, exact), rule)
+    return ruled(f"special.{name}", _computed(double, exact), rule, error)
 
 
 def _root_pi(a: Node) -> Node:
