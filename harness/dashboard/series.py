@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.dashboard.machine import Place, Source, runner_of
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.history import series as recorded
+from gradwatch.harness.history.asv_results import GRADIENT, past_limit, step_to_wrong
 from gradwatch.harness.history.changepoints import find_changes
-from gradwatch.harness.history.series import GRADIENT, past_limit, step_to_wrong
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import Commit
 
@@ -219,7 +218,7 @@ def read_histories(
     says; without one, every change that is found is suspected.
     """
     unreadable = list[Unreadable]()
-    by_machine: dict[str, list[recorded.Series]] = defaultdict(list)
+    by_machine: dict[str, list[asv_results.Series]] = defaultdict(list)
     try:
         for series in asv_results.read(folder, list(known), unreadable):
             by_machine[series.machine].append(series)
@@ -230,7 +229,7 @@ def read_histories(
 
 
 def _history(
-    several: Sequence[recorded.Series],
+    several: Sequence[asv_results.Series],
     known: Mapping[str, Commit],
     watched: Source | None,
 ) -> History:
@@ -245,13 +244,13 @@ def _history(
     return History(commits, tuple(aligned))
 
 
-def _runner(series: recorded.Series) -> str:
+def _runner(series: asv_results.Series) -> str:
     given = series.parameters
     return runner_of(given.get("backend", "unnamed"), given.get("device", "cpu"))
 
 
 def _aligned(
-    series: recorded.Series,
+    series: asv_results.Series,
     versions: bool,
     places: Mapping[str, int],
     watched: Source | None,

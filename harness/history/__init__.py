@@ -2,8 +2,7 @@
 
 - measure: `measure`: judges and times the `impls` of one commit
 - asv_environment: asv plug-in: uses the environments that `make` made
-- asv_results: `read`: asv's result files as series of values
-- series: `Series`: the figures of one benchmark over commits, and since when wrong
+- asv_results: `read`: asv's result files as `Series`, and since when one is wrong
 - changepoints: `find_changes`: steps and slow drift in a series
 - steps: the noise of a series, its levels, and ramps that fit better
 """

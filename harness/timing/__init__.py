@@ -3,7 +3,6 @@
 - interleave: the clock: one sample of each run per round, in random order
 - timers: the host's clock and a GPU's events
 - samples: `Samples` and `Comparison`: what was measured, and 95 % intervals of it
-- work: bytes and operations that an op needs at least
 - steps: forward and backward of a backend, made ready for the clock; peak memory
 - evidence: that the calls that were timed did their work, or why a time is refused
 - handlers: the worker's side: prepares steps and takes samples

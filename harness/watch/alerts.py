@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from gradwatch.harness.history.series import Series
+from gradwatch.harness.history.asv_results import Series
 from gradwatch.harness.project import git
 from gradwatch.harness.project.documents import Unreadable, bytes_of
 from gradwatch.harness.project.paths import ROOT

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gradwatch.harness.history.series import Series
+from gradwatch.harness.history.asv_results import Series
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gradwatch.harness.history import asv_results
+from gradwatch.harness.history.asv_results import GRADIENT, Entry, Series, step_to_wrong
 from gradwatch.harness.history.changepoints import Change, find_changes
-from gradwatch.harness.history.series import GRADIENT, Entry, Series, step_to_wrong
 from gradwatch.harness.history.steps import LASTING, Values
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable

@@ -21,7 +21,7 @@ import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.timing.evidence.proof import Judge
+from gradwatch.harness.timing.evidence.proof import Judge, work
 from gradwatch.harness.timing.evidence.rotation import (
     KEPT,
     Place,
@@ -32,7 +32,6 @@ from gradwatch.harness.timing.evidence.rotation import (
 )
 from gradwatch.harness.timing.handlers import evidence
 from gradwatch.harness.timing.steps import aligned, timer_of
-from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import Missing, evaluate
 from gradwatch.harness.workers.messages import Outcome, Task, why_unfit

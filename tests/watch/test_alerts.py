@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gradwatch.harness.commands import watch as watch_command
-from gradwatch.harness.history.series import Entry, Series
+from gradwatch.harness.history.asv_results import Entry, Series
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.watch.alerts import Rules, read_rules, repro, size
 from gradwatch.harness.watch.alerts import record as record_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradwatch.harness.history.series import Series
+from gradwatch.harness.history.asv_results import Series
 from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
 from gradwatch.harness.timing.samples import LEVEL, Estimate

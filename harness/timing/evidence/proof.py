@@ -14,21 +14,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gradwatch.harness.judging.cases import MOVED
+from gradwatch.harness.judging.cases import MOVED, run_formula
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import Place
-from gradwatch.harness.timing.work import work
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded
 from gradwatch.harness.workers.messages import why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
+from gradwatch.impls import graph
 from gradwatch.impls.contract import Array, Problem
 
 #: Bound when this module is imported, which is before any page is.
@@ -275,3 +275,63 @@ class _Bound:
         if seconds > longer * claimed + LOOP:
             return f"{says}{seconds * 1e6:.3g} us by the clock here on unseen numbers"
         return ""
+
+
+# The least work ---------------------------------------------------------------------
+
+# Counted from the formula's graph, so no page has to state it. The bytes are those that
+# every implementation must move: each input and each output once. The operations are
+# those of the formula as written: one for each element of each primitive, two for each
+# term of a matrix product.
+
+_FREE = {
+    *("reshape", "permute_dims", "broadcast_to", "stop_gradient", "gather"),
+    *("take", "put"),  # primitives of older commits' engines
+}
+
+
+class Work(NamedTuple):
+    """The work of one phase: bytes in and out, operations."""
+
+    bytes: int
+    flops: int
+
+
+def work(problem: Problem) -> dict[str, Work]:
+    """The least work of forward and of backward, without saved tensors."""
+    op = problem.op
+    leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
+    results = run_formula(problem, leaves)
+    named = dict(zip(op.outputs, results, strict=False))
+    pairs = [
+        (named[n], np.ones(named[n].shape) if dy is None else dy)
+        for n, dy in zip(op.outputs, problem.cotangents, strict=True)
+        if n not in op.integers
+    ]
+    wanted = [leaves[n] for n in problem.wanted]
+    nodes = graph.gradient([y for y, _ in pairs], [dy for _, dy in pairs], wanted)
+    gradients = [node for node in nodes if node is not None]
+    forward = set(graph.topological_order(results))
+    backward = set(graph.topological_order(gradients)) - forward
+    inputs, made, given = (
+        sum(node.value.nbytes for node in nodes)
+        for nodes in (leaves.values(), results, gradients)
+    )
+    cotangents = sum(y.value.nbytes for y, _ in pairs)
+    return {
+        "forward": Work(inputs + made, sum(map(_flops, forward))),
+        "backward": Work(inputs + cotangents + given, sum(map(_flops, backward))),
+    }
+
+
+def _flops(node: graph.Node) -> int:
+    name = node.primitive.name if node.primitive else ""
+    if not name or name in _FREE:
+        return 0
+    if name == "matmul":
+        return 2 * node.size * node.inputs[0].shape[-1]
+    if name in ("sum", "sum_to", "max", "argmax", "pick"):
+        return node.inputs[0].size
+    if name == "scatter_add":  # the first value at a place is no addition
+        return int(node.inputs[0].size - np.unique(node.attributes["index"]).size)
+    return node.size
