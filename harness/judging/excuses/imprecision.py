@@ -164,22 +164,16 @@ def _lost(sums: Precision, at: At, places: Array) -> Error:
     if several.any() and counts[several].max() * (columns[-1] + 1) <= MOST:
         taken = taken[several[places[taken]]]
         losses = np.zeros(columns[-1] + 1)
-        for order in (taken, taken[::-1]):
-            table = _table(values[order], columns[places[order]])
+        for way in (taken, taken[::-1]):
+            order = way[np.argsort(columns[places[way]], kind="stable")]
+            column = columns[places[order]]
+            rows = np.arange(column.size) - np.searchsorted(column, column)
+            table = np.zeros((rows.max() + 1, losses.size), values.dtype)
+            table[rows, column] = values[order]  # one below the other, then zeros
             losses = np.maximum(losses, _losses(table, sums).max(axis=0))
         one_by_one = np.where(several, SEEN * losses[columns] * total, 0.0)
         lost = np.maximum(lost, one_by_one)
     return np.asarray(lost / at.u).reshape(at.v.shape)
-
-
-def _table(values: Array, columns: Array) -> Array:
-    """Each column's values one below the other, and zeros behind the last."""
-    order = np.argsort(columns, kind="stable")
-    columns = columns[order]
-    rows = np.arange(columns.size) - np.searchsorted(columns, columns)
-    table = np.zeros((rows.max() + 1, columns[-1] + 1), values.dtype)
-    table[rows, columns] = values[order]
-    return table
 
 
 def _matmul(sums: Precision, at: At) -> Error:
@@ -259,6 +253,8 @@ def careless(
     own: dict[str, Rule] = {
         "log1p": _log1p,
         "multiply": _saturated,
+        # Before a state of zero a gate may be any: what its gradient loses is seen.
+        "exp": lambda at: np.where((at.v == 0) & (at.node in lost), 1 / at.u, 0.0),
         # 1/2 + tanh(x / 2) / 2: two roundings of numbers near 1.
         "sigmoid": lambda at: _near_one(at, np.full(at.node.shape, 2 * at.roundoff)),
         **{name: functools.partial(rule, sums) for name, rule in summed.items()},
@@ -326,9 +322,13 @@ def _note_zeros(order: Sequence[Node], lost: dict[Node, Error]) -> None:
             pairs = (part.inputs, part.inputs[::-1])
             for factor, other in pairs if operation(part) == "multiply" else ():
                 if factor.shape == total.shape and not factor.value.any():
+                    # Shut by exp(-inf), a gate says as much of its state as one of 1.
+                    gate = np.where(other.value == 0, 1.0, other.value)
                     with np.errstate(all="ignore"):
-                        size = np.abs(total.value / other.value).astype(np.float64)
+                        size = np.abs(total.value / gate).astype(np.float64)
                     lost.setdefault(factor, np.where(np.isfinite(size), size, 0.0))
+                    if operation(shut := unmoved(other)) == "exp":
+                        lost.setdefault(shut, np.zeros(shut.shape))
 
 
 def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:

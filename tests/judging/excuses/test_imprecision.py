@@ -459,6 +459,46 @@ def test_a_gate_before_a_state_of_zero_has_no_gradient_but_what_a_block_loses(
     assert wrong == (set() if passes else {"dgates"}), str(report)
 
 
+@pytest.mark.parametrize("wrong", ["", "df", "di"])
+def test_so_has_a_gate_that_a_stabiliser_of_minus_infinity_shuts(wrong):
+    """An mLSTM in steps, and all at once (Beck and others, xLSTM, 2024, appendix A.3).
+
+    Before the first step the stabiliser is -inf, so that the gate is exactly 0.
+    """
+    torch = pytest.importorskip("torch")
+
+    def steps(q, k, i, f):
+        state, norm, made = torch.zeros(2, 4, 3), torch.zeros(2, 4), []
+        m, log_f = torch.full((2,), -torch.inf), torch.nn.functional.logsigmoid(f)
+        for t in range(q.shape[1]):
+            most = torch.maximum(log_f[:, t] + m, i[:, t])
+            gate, enters = (log_f[:, t] + m - most).exp(), (i[:, t] - most).exp()
+            key, value = enters[:, None] * k[:, t], q[:, t, None, :3]
+            state = gate[:, None, None] * state + key[..., None] * value
+            norm, m = gate[:, None] * norm + key, most
+            size = torch.maximum((norm * q[:, t]).sum(-1).abs(), (-m).exp())
+            made.append((q[:, t, None] @ state)[:, 0] / size[:, None])
+        return torch.stack(made, 1)
+
+    def at_once(q, k, i, f):
+        first = {"di": i, "df": f}.get(wrong, q.new_zeros(2, 1))[:, 0].sum()
+        off = 1e-3 * (first - first.detach())  # zero, and its gradient is not
+        sums = torch.nn.functional.logsigmoid(f).cumsum(1)
+        log_d = sums[:, :, None] - sums[:, None] + i[:, None]
+        log_d = log_d.masked_fill(torch.ones(8, 8).triu(1) > 0, -torch.inf)
+        most = log_d.amax(-1, keepdim=True)
+        scores = (q @ k.mT) * (log_d - most).exp()
+        size = torch.maximum(scores.sum(-1, keepdim=True).abs(), (-most).exp())
+        return scores / size @ q[..., :3] + off
+
+    g = torch.manual_seed(0)
+    q, k = torch.randn(2, 8, 4, generator=g), torch.randn(2, 8, 4, generator=g)
+    i, f = torch.randn(2, 8, generator=g), torch.randn(2, 8, generator=g) + 2
+    report = check(steps, at_once, inputs=[q, k, i, f], only=["given"])
+    failed = {row.judgement.tensor for row in report.rows if not row.judgement.passes}
+    assert failed == ({wrong} if wrong else set()), str(report)
+
+
 @pytest.mark.parametrize("x", [36.5, 40.0, 60.0])
 def test_what_is_left_of_one_has_no_other_sign(x):
     """A slope of 1 - sigmoid(x) is all lost there, and then it is zero."""
