@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -154,9 +154,6 @@ class _Content(msgspec.Struct):
     results: dict[str, list[Any]]
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-
-
 class _Row(msgspec.Struct):
     """The columns of a benchmark that we read; a value for each combination.
 
@@ -169,7 +166,6 @@ class _Row(msgspec.Struct):
     stats_ci_99_b: list[float | None] | None = None
     stats_q_25: list[float | None] | None = None
     stats_q_75: list[float | None] | None = None
-    stats_repeat: list[_Count | None] | None = None
 
 
 class _Benchmark(msgspec.Struct):
@@ -216,7 +212,7 @@ def _entries(
         if any(len(column) != count for column in full):
             raise Unreadable(f"{name} has not {count} figures", file)
         figures = zip(itertools.product(*params or []), *full, strict=True)
-        for point, value, low, high, *quartiles, samples in figures:
+        for point, value, low, high, *quartiles in figures:
             if value is None or not math.isnan(value):
                 if low is not None and low <= 0:
                     # asv's interval of a few disturbed samples: no time is negative.
@@ -225,8 +221,7 @@ def _entries(
                     one if one is not None and math.isfinite(one) else None
                     for one in (value, low, high)
                 )
-                figures_of = value, low, high, int(samples or 0)
-                entry = Entry(content.commit_hash, date, *figures_of)
+                entry = Entry(content.commit_hash, date, value, low, high)
                 yield (name, point), entry
 
 
@@ -266,7 +261,7 @@ class Entry(NamedTuple):
     """One commit's figure in a series.
 
     `value` is None if the benchmark failed. `low` and `high` are the 99 % interval of
-    the median, and `samples` is their number, if there are any.
+    the median, if there are samples.
     """
 
     commit: str
@@ -274,7 +269,6 @@ class Entry(NamedTuple):
     value: float | None
     low: float | None = None
     high: float | None = None
-    samples: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,10 +43,6 @@ class WrongGradient(Died):
     """A side does not agree with the reference, so it is not timed."""
 
 
-class NotTimed(Died):
-    """The timed calls are not known to have done their work."""
-
-
 @dataclass(frozen=True)
 class Side:
     """One side of a comparison: a backend, at the commit checked out in `measured`."""
@@ -96,9 +92,9 @@ def compare_phases(
 
     Raises:
         WrongGradient: A side does not agree; both are judged before the timing.
-        NotTimed: The calls that were timed may not have done their work.
         Absent: A framework or the device is missing.
-        Died: A worker was lost, or the op failed.
+        Died: A worker was lost, or the op failed, or the calls that were timed may not
+            have done their work.
     """
     started = time.monotonic()
     taken = _pairs(a, b, plan, phases)
@@ -269,5 +265,5 @@ def _one_pair(
         taken, refused = proven(take, judge)
     for name, why in refused.items():
         side = dict(sides)[name]
-        raise NotTimed(f"{side.backend} of {side.name} is not timed: {why}")
+        raise Died(f"{side.backend} of {side.name} is not timed: {why}")
     return taken

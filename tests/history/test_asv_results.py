@@ -98,11 +98,11 @@ def test_not_available_and_failed_are_told_apart(folder, value, entries):
     assert [entry.value for entry in read(folder, [A, B])[0].entries] == [1.0, *entries]
 
 
-def test_an_entry_has_its_median_interval_and_number_of_samples(folder):
+def test_an_entry_has_its_median_and_interval(folder):
     samples = [float(n) for n in range(1, 102)]
     record(folder, A, [True, 1.0], [samples, None])
     (entry,) = read(folder, [A])[0].entries
-    assert (entry.value, entry.samples) == (51.0, 101)
+    assert entry.value == 51.0
     assert 1 < entry.low < 51 < entry.high < 101
     assert entry.date == datetime.datetime(
         2023, 11, 14, 22, 13, 20, tzinfo=datetime.timezone.utc
@@ -163,17 +163,6 @@ def test_a_damaged_file_is_told_of_by_name(folder, damage, message):
     with pytest.raises(Unreadable, match=message) as told:
         read(folder, [A])
     assert file.name in str(told.value)
-
-
-@pytest.mark.parametrize("count", [1e308, -1, 1 << 40, 2.5, "101"])
-def test_a_number_of_samples_that_is_none_is_told_of(folder, count):
-    file = record(folder, A, [True, 1.0], [[1.0] * 101, None])
-    content = json.loads(file.read_text())
-    (row,) = content["results"].values()
-    row[content["result_columns"].index("stats_repeat")][0] = count
-    file.write_text(json.dumps(content))
-    with pytest.raises(Unreadable, match="stats_repeat"):
-        read(folder, [A])
 
 
 @pytest.mark.parametrize("lists", [(1100, 3), (1000, 7)])
