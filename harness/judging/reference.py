@@ -131,7 +131,6 @@ class Reference:
         longest: The number of terms of the longest reduction.
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.
-        judged: What was said of tensors, by their bits; see `verdict`.
         choices: What the graph chooses among, by a convention where there is a tie.
     """
 
@@ -148,7 +147,6 @@ class Reference:
         wide = wider(PRECISIONS[dtype])
         self.wide, self._eps = name_of(wide), float(np.finfo(wide).eps)
         self._kept: dict[Any, Any] = {}
-        self.judged: dict[Any, Any] = {}
         with graph.ties("first") as self.choices:
             self.graphs: dict[str, Mapping[str, graph.Node]]
             self.graphs = {"first": _evaluated(build)}

@@ -37,10 +37,6 @@ Mask = NDArray[np.bool_]
 Judged = tuple[Judgement, ...]
 Tensors = Mapping[str, Array | None]
 
-#: Bytes of a tensor up to which its bits are kept beside what was said of it. Of ten
-#: backends half or more return the same bits as another one.
-KEPT = 1 << 14
-
 #: Steps between an input and a choice, each from one element to the same element.
 _ELEMENTWISE = frozenset(
     ("add", "subtract", "multiply", "divide", "negative", "maximum", "broadcast_to")
@@ -102,7 +98,7 @@ def judge_tensors(
         if name not in right.graphs and all(j.passes for j in found):
             break
         judged = tuple(
-            _named(name, source, _kept(source, ties, n, a, dtypes.get(n, "")))
+            _named(name, source, _judgement(source, ties, n, a, dtypes.get(n, "")))
             for n, a in tensors.items()
         )
         if name == FLUSHED:
@@ -125,19 +121,6 @@ def _named(name: str, right: Reference, j: Judgement) -> Judgement:
         return j
     message = f"{j.tensor}: {said}"
     return j.changed(verdict="convention", convention=name, message=message)
-
-
-def _kept(
-    right: Reference, ties: str, tensor: str, got: Array | None, has: str
-) -> Judgement:
-    """The judgement on a tensor; the same bits are judged once."""
-    if got is None or got.nbytes > KEPT:
-        return _judgement(right, ties, tensor, got, has)
-    key = ties, tensor, has, got.dtype, got.shape, got.tobytes()
-    if key not in right.judged:
-        right.judged[key] = _judgement(right, ties, tensor, got, has)
-    judgement: Judgement = right.judged[key]
-    return judgement
 
 
 def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
