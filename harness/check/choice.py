@@ -310,7 +310,8 @@ class Budget:
     """What is left of time and memory, as far as the trials until now tell.
 
     What a trial takes is estimated from the sizes of its graph, by the rate of the
-    fastest that has run; its `cost` is counted no further than a second number says.
+    caller's own or of slow ones; its `cost` is counted no further than a second number
+    says.
     """
 
     seconds: float | None
@@ -335,13 +336,13 @@ class Budget:
             if sum(trial.sizes) >= MANY:
                 self.require(trial.name, self.cost(trial, math.inf).elements)
         for trial in own:
-            yield from self._timed(trial)
+            yield from self._timed(trial, len(trials))
         waiting = [trial for trial in trials if not trial.as_given]
         for _ in range(2):  # what was too slow by the first times gets another look
             later = list[Trial]()
             for trial in waiting:
                 if self._fits(trial):
-                    yield from self._timed(trial)
+                    yield from self._timed(trial, len(trials))
                 else:
                     later.append(trial)
             waiting = later
@@ -369,11 +370,14 @@ class Budget:
                 f" machine has {self.memory / 2**30:.3g} GiB: give smaller inputs"
             )
 
-    def _timed(self, trial: Trial) -> Iterator[Trial]:
+    def _timed(self, trial: Trial, count: int) -> Iterator[Trial]:
         before = self.clock()
         yield trial
         took = self.clock() - before
-        if all(trial.sizes):  # else another process has spent the time
+        # An empty one's time has another process. Of others only what is slow says more
+        # than the caller's own: what is quick is so for want of work, as a long row of
+        # what is decomposed by its few columns.
+        if all(trial.sizes) and (trial.as_given or took * count > self.allowed):
             cost = self.cost(trial, math.inf)
             self.rate = min(self.rate, took / cost.work or FASTEST)  # a coarse clock
             self.most = max(self.most, cost.elements * trial.as_given)
