@@ -116,11 +116,6 @@ class Whole:
             share = float(self.limit * total.projection / total.size)
         return share if share == share else math.inf
 
-    @property
-    def is_zero(self) -> bool:
-        """Whether it is zero but for rounding, and half of its terms would be seen."""
-        return self.limit * float(self.parts[0].norm) < MOST * self.terms
-
 
 def whole(
     nodes: Mapping[str, Node],

@@ -329,7 +329,15 @@ def _ranked(case: Case, name: str) -> list[Finding]:
     found = sorted(case.found[name], key=lambda f: (f.rank, len(f.words)))
     if not found:
         return [Finding(99, _common(case, name))]
-    other, kept = case.sweep.near(), list[tuple[Array, Finding]]()
+    # At other numbers near by, and with other cotangents, two of them may differ.
+    sweep, rng, leaves = case.sweep, np.random.default_rng(1), dict[Node, Array]()
+    for leaf in (*sweep.inputs.values(), *sweep.cotangents):
+        if leaf.value.dtype.kind == "f":
+            noise = rng.standard_normal(leaf.shape)
+            new = noise if leaf in sweep.flows else leaf.value * (1 + 0.1 * noise)
+            leaves[leaf] = new.astype(leaf.dtype)
+    other = sweep.run(sweep.values, leaves=leaves)
+    kept = list[tuple[Array, Finding]]()
     right = np.abs(case.sweep.gradients(other)[name])
     near = SAME * np.max(right, initial=0.0, where=np.isfinite(right))
     alike = partial(np.allclose, rtol=SAME, atol=float(near), equal_nan=True)

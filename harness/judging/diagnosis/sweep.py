@@ -123,16 +123,6 @@ class Sweep:
         values = self.run(values, edit.edits) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
-    def near(self) -> dict[Node, Array]:
-        """All values at other numbers near by, and with other cotangents."""
-        rng, new = np.random.default_rng(1), dict[Node, Array]()
-        for leaf in (*self.inputs.values(), *self.cotangents):
-            if leaf.value.dtype.kind == "f":
-                noise = rng.standard_normal(leaf.shape)
-                other = noise if leaf in self.flows else leaf.value * (1 + 0.1 * noise)
-                new[leaf] = other.astype(leaf.dtype)
-        return self.run(self.values, leaves=new)
-
     def read(self, edits: Edits, ahead: bool = False) -> Edits:
         """The edits as the backward alone reads them, or the forward alone."""
 
