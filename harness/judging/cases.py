@@ -208,11 +208,9 @@ class Trial:
 
         That of a second order ends with it: layer_norm[shifted-3x8-float32-hvp].
         """
-        problem = self.problem
         order = "" if self.order == "vjp" else f"-{self.order}"
-        return case_name(
-            problem.op.name, self.regime, self.case, f"{problem.dtype}{order}"
-        )
+        dtype = f"{self.problem.dtype}{order}"
+        return case_name(self.problem.op.name, self.regime, self.case, dtype)
 
 
 def case_name(op: str, regime: str, case: str, dtype: str) -> str:

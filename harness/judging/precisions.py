@@ -131,11 +131,6 @@ class Arithmetic:
         """Whether sums are accumulated in a wider type than that of their results."""
         return self.sums < self.roundoff
 
-    @property
-    def accumulator(self) -> str:
-        """Name of the precision that sums are accumulated in."""
-        return next(n for n, p in PRECISIONS.items() if p.roundoff == self.sums)
-
 
 def plain(precision: Precision) -> Arithmetic:
     """Everything in one precision."""

@@ -352,8 +352,7 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         return judgement
     if judgement.vacuous >= MOST and asked.off_as_a_whole():
         return judgement
-    own = asked.right.arithmetics[-1]
-    sums = asked.right.dtype if own.has_wide_sums else own.accumulator
+    sums = asked.right.arithmetics[-1].step.name
     explained, tells = asked.explained(sums)
     if not explained:
         return judgement
