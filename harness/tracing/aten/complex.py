@@ -30,9 +30,7 @@ def _sign_and_log(z: Complex) -> tuple[Any, ...]:
     return y / of(rules.size(y)), graph.log(rules.size(y)), None, None
 
 
-def _plus_product(
-    c: Complex, a: Complex, b: Complex, beta: Any = 1, alpha: Any = 1
-) -> Complex:
+def _plus_product(c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Complex:
     product = of(alpha) * (a @ b)
     return product if beta == 0 else of(beta) * c + product
 

@@ -42,10 +42,6 @@ def _clamp(x: Node, low: Any = None, high: Any = None) -> Node:
     return x if high is None else graph.minimum(x, high)
 
 
-def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
-    return getattr(graph, rounding_mode)(a / b) if rounding_mode else a / b
-
-
 def power(a: Any, b: Any) -> Node:
     """Whole and half powers by the functions that are exact about them."""
     known = {0.5: graph.sqrt, 1: lambda x: x, 2: graph.square, -1: graph.reciprocal}
@@ -153,7 +149,9 @@ ON_FLOATS: dict[str, Rule] = {
     "add": lambda a, b, alpha=1: a + _scaled(b, alpha),
     "sub": lambda a, b, alpha=1: a - _scaled(b, alpha),
     "mul": lambda a, b: a * b,
-    "div": _div,
+    "div": lambda a, b, rounding_mode=None: (
+        getattr(graph, rounding_mode)(a / b) if rounding_mode else a / b
+    ),
     **dict.fromkeys(("neg", "_neg_view"), lambda x: -x),
     "pow": power,
     "ldexp": lambda a, b: a * graph.exp2(b),

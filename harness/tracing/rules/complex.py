@@ -161,10 +161,6 @@ def _parts(z: Array, dtype: Any) -> Array:
     return np.stack((z.real, z.imag), -1).astype(dtype, copy=False)
 
 
-def _compute_function(pairs: Array, name: str) -> Array:
-    return _parts(HOLOMORPHIC[name][0](_paired(pairs)), pairs.dtype)
-
-
 def _function_error(at: Any) -> Array:
     """What an error of z does, looked at in four directions, and a rounding of |y|."""
     function, (source,) = HOLOMORPHIC[at.node.attributes["name"]][0], at.node.inputs
@@ -184,7 +180,9 @@ def _function_rule(dy: Node, y: Node, pairs: Node, name: str) -> tuple[Node]:
 
 
 function = ruled(
-    *("complex.function", _compute_function, _function_rule, _function_error),
+    "complex.function",
+    lambda pairs, name: _parts(HOLOMORPHIC[name][0](_paired(pairs)), pairs.dtype),
+    *(_function_rule, _function_error),
     stores=True,
 )
 
@@ -245,13 +243,11 @@ def _error(at: Any) -> Array:
     return np.array(np.broadcast_to(lost, x.shape))
 
 
-def _rule(
-    dy: Node, y: Node, x: Node, axes: tuple[int, ...], sign: int, scale: float
-) -> tuple[Node]:
-    return (transform(dy, axes=axes, sign=-sign, scale=scale),)
-
-
-transform = ruled("complex.fourier", _compute, _rule, _error)
+transform: Rule = ruled(
+    *("complex.fourier", _compute),
+    lambda dy, y, x, sign, **how: (transform(dy, sign=-sign, **how),),
+    _error,
+)
 
 
 def length(z: Complex, dim: Sequence[int]) -> int:

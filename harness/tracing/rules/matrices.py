@@ -107,14 +107,6 @@ def _determinant(a: Array) -> Array:
     return np.asarray(np.where(np.isnan(det), 0, det))  # a column of zeros is left over
 
 
-def _inverse_rule(dy: Node, y: Node, a: Node, paired: bool = False) -> tuple[Node]:
-    return (-(transposed(y) @ dy @ transposed(y)),)
-
-
-def _determinant_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    return (graph.reshape(dy * y, (*y.shape, 1, 1)) * transposed(inverse(a)),)
-
-
 def _mixed(at: Any, error: Array) -> Array:
     """Each part of a complex matrix has the errors of both."""
     if not at.node.attributes.get("paired"):
@@ -158,9 +150,17 @@ def _determinant_error(at: Any) -> Array:
     return np.where(np.isnan(error), np.inf, error)
 
 
-inverse = ruled("special.inverse", _inverse, _inverse_rule, _inverse_error)
+inverse = ruled(
+    *("special.inverse", _inverse),
+    lambda dy, y, a, paired=False: (-(transposed(y) @ dy @ transposed(y)),),
+    _inverse_error,
+)
 determinant = ruled(
-    "special.determinant", _determinant, _determinant_rule, _determinant_error
+    *("special.determinant", _determinant),
+    lambda dy, y, a: (
+        graph.reshape(dy * y, (*y.shape, 1, 1)) * transposed(inverse(a)),
+    ),
+    _determinant_error,
 )
 # Other schemes for a polynomial (Paterson and Stockmeyer's, Bader's) add powers of the
 # whole matrix: each element is off by roundings of the largest.
@@ -450,11 +450,6 @@ def _carried(at: Any) -> tuple[Array, Array, Array]:
     return w.astype(np.float64), size, _t(size) @ _mirrored(at.e[0]) @ size
 
 
-def _values_error(at: Any) -> Array:
-    inner = _carried(at)[2]
-    return np.diagonal(inner, axis1=-2, axis2=-1) + at.v
-
-
 def _vectors_error(at: Any) -> Array:
     """No bound for vectors of values that rounding alone may make equal.
 
@@ -481,7 +476,8 @@ def _returned_error(at: Any) -> Array:
 
 
 eigenvalues = ruled(
-    "factors.eigenvalues", lambda a: _eigen(a)[0], _values_rule, _values_error
+    *("factors.eigenvalues", lambda a: _eigen(a)[0], _values_rule),
+    lambda at: np.diagonal(_carried(at)[2], axis1=-2, axis2=-1) + at.v,
 )
 eigenvectors = ruled(
     *("factors.eigenvectors", lambda a, like: _eigen(a, like)[1]),
