@@ -17,6 +17,7 @@ in *some* order of operations, not only in the formula's.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,16 +64,16 @@ def risks(
     """
     found: dict[Node, Array] = {}
     bounds: dict[Node, Array] = {}  # nearest to 0, of what overflows in the wide type
+    seen = ChainMap(bounds, found)
     sizes: Mapping[Node, Array] = {}
     beyond = errors.arithmetic.step.beyond
     with np.errstate(all="ignore"):
         for node in order:
-            known = {**found, **bounds} if bounds else found
-            if node.primitive is None or _is_tame(node, errors, known, peaks):
+            if node.primitive is None or _is_tame(node, errors, seen, peaks):
                 continue
-            infinite = np.isinf(node.value)
+            infinite, known = np.isinf(node.value), seen
             if infinite.any():
-                known = {**{s: _not_zero(s) for s in node.inputs}, **known}
+                known = ChainMap(*seen.maps, {s: _not_zero(s) for s in node.inputs})
             value = _overflowing(at := _View(node, errors, known, peaks))
             if peaks is not None and peaks.overflow(node).any():
                 sizes = sizes or magnitudes(order)
