@@ -52,8 +52,8 @@ def draw(op: Op, source: str, seed: int) -> list[Trial]:
     """
     rng, drawn = np.random.default_rng(seed), list[Trial]()
     for i in range(BATCH):
-        cases = (_draw_case(rng, op, not (i + 1) % RISKY) for _ in range(TRIES))
-        if (case := next(filter(None, cases), None)) is None:
+        tried = (_draw_case(rng, op, not (i + 1) % RISKY) for _ in range(TRIES))
+        if (case := next(filter(None, tried), None)) is None:
             continue
         values, laid, given = (_one(rng, [*REGIMES.values()]) for _ in range(3))
         mixture = Regime(
@@ -65,8 +65,8 @@ def draw(op: Op, source: str, seed: int) -> list[Trial]:
             cotangent_layout=given.cotangent_layout,
             first_only=values.first_only,
         )
-        dtype, seed = _one(rng, ("float32", "float64")), int(rng.integers(2**32))
-        trial = make_trial(op, case, mixture, dtype, seed, source)
+        dtype, own = _one(rng, ("float32", "float64")), int(rng.integers(2**32))
+        trial = make_trial(op, case, mixture, dtype, own, source)
         drawn.append(replace(trial, case=f"{trial.case}#{len(drawn)}"))
     return drawn
 

@@ -211,9 +211,9 @@ def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, A
     for a, row in pairs.items():
         for b, ratio in row.items():
             both[a][b] = both[b][a] = float("inf") if ratio is None else float(ratio)
-    grouped = families(both)
-    names = [name for family in grouped for name in family.runners]
-    return {"names": names, "families": grouped, "ratios": both}
+    of_each = families(both)
+    names = [name for family in of_each for name in family.runners]
+    return {"names": names, "families": of_each, "ratios": both}
 
 
 def _agreement_tables(
