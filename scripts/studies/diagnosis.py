@@ -62,10 +62,10 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
     right, other = reference(here), reference(there)
     rows = read_mistakes().get(op_name, ())
     common = set(mutants.ANYWHERE)
-    for error in mutants.planted(op, rows):
+    for mistake, manual in mutants.planted(op, rows):
         try:
-            result = _result(here, error.manual)
-            elsewhere = _tensors(_result(there, error.manual))
+            result = _result(here, manual)
+            elsewhere = _tensors(_result(there, manual))
         except (TypeError, ValueError, IndexError):
             continue
         got = _tensors(result)
@@ -76,12 +76,12 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
         for tensor, said in found.items():
             yield Named(
                 op_name,
-                error.mistake,
+                mistake,
                 tensor,
-                *_place(error.mistake, said, sweep, there, other, elsewhere, tensor),
+                *_place(mistake, said, sweep, there, other, elsewhere, tensor),
                 said[0].sentence if said else "",
                 spent,
-                error.mistake in common,
+                mistake in common,
             )
 
 
