@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +143,11 @@ class Gradwatch:
         __tracebackhide__ = True
         from gradwatch.harness.timing.interleave import interleave
         from gradwatch.harness.timing.samples import paired
+        from gradwatch.harness.timing.timers import HostTimer
 
-        both = interleave({"before": before, "after": after}, budget=budget)
-        found = paired(*both.values())
+        timer = HostTimer()
+        runs = {"before": partial(timer, before), "after": partial(timer, after)}
+        found = paired(*interleave(runs, budget=budget).values())
         ratio = found.ratio
         told = f"{ratio.value:.2f} times the time ({ratio.low:.2f} to {ratio.high:.2f})"
         if not ratio.resolved:

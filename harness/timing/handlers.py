@@ -13,15 +13,15 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gradwatch.harness.timing.evidence.rotation import (
     PHASES,
     Place,
-    RotatingPhase,
     Rotation,
-    WitnessedTimer,
     watched,
+    witnessed,
 )
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.steps import (
@@ -30,7 +30,7 @@ from gradwatch.harness.timing.steps import (
     timer_of,
     why_not_timed,
 )
-from gradwatch.harness.timing.timers import EventTimer, HostTimer
+from gradwatch.harness.timing.timers import EventTimer, HostTimer, Run
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import load_backend, problem_of
 
@@ -88,9 +88,8 @@ def sample(request: Request) -> dict[str, Any]:
     rotation = _ready[request["step"]]
     timer = timer_of(rotation.steps[0])
     least = AWAKE if isinstance(timer, HostTimer) else 0  # a GPU has its own clock
-    taking = WitnessedTimer(timer, warm=True, least=least)
-    run = RotatingPhase(rotation, request["phase"])
-    return {"reading": list(taking(run, request["calls"]))}
+    asked = request["phase"], timer, request["calls"]
+    return {"reading": list(witnessed(rotation, *asked, least=least))}
 
 
 def in_turn(request: Request) -> dict[str, Any]:
@@ -99,12 +98,14 @@ def in_turn(request: Request) -> dict[str, Any]:
     `seconds` is the budget of each step; slow ones get `ROUNDS` rounds, or `LONGEST`.
     """
     gc.enable()  # the clock holds it itself
-    runs = {key: RotatingPhase(one, request["phase"]) for key, one in _ready.items()}
     once = sum(seconds_of(one.steps[0]) for one in _ready.values())
-    budget = max(request["seconds"] * len(runs), min(ROUNDS * once, LONGEST))
-    any_step = next(iter(_ready.values())).steps[0]
-    timer = WitnessedTimer(timer_of(any_step), warm=True)
-    taken = interleave(runs, budget=budget, timer=timer)
+    budget = max(request["seconds"] * len(_ready), min(ROUNDS * once, LONGEST))
+    timer = timer_of(next(iter(_ready.values())).steps[0])
+    runs = {
+        key: partial(witnessed, rotation, request["phase"], timer)
+        for key, rotation in _ready.items()
+    }
+    taken = interleave(runs, budget=budget, shortest=timer.shortest, now=timer.now)
     return {"samples": {key: one.seconds.tolist() for key, one in taken.items()}}
 
 
@@ -136,7 +137,7 @@ def draw(request: Request) -> dict[str, Any]:
     rotation.draw(phase, request["picks"])
     timer, shown = timer_of(rotation.steps[0]), math.inf
     if isinstance(timer, EventTimer):
-        run = RotatingPhase(rotation, phase)
+        run = getattr(rotation.step(phase), phase)
         seconds = timer(run, request["calls"]).seconds
         shown = _shown_by_events(timer, run, seconds, time.perf_counter)
     return {"in_place": rotation.in_place, "shown": shown}
@@ -157,7 +158,7 @@ def computed(request: Request) -> dict[str, Any]:
 
 
 def _shown_by_events(
-    timer: EventTimer, run: RotatingPhase, seconds: float, now: Callable[[], float]
+    timer: EventTimer, run: Run, seconds: float, now: Callable[[], float]
 ) -> float:
     """The share of the device's work that its events enclose, of one call and of many.
 

@@ -19,6 +19,7 @@ import math
 import os
 import random
 import statistics
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import TypeVar
 import numpy as np
 
 from gradwatch.harness.timing.samples import FEWEST, Samples
-from gradwatch.harness.timing.timers import NANOSECOND, HostTimer, Reading, Run, Timer
+from gradwatch.harness.timing.timers import NANOSECOND, SHORTEST, Reading
 
 #: Warm-up ends when the median of a window of samples is no longer below that of the
 #: window before by more than this. Georges, Buytaert and Eeckhout (Statistically
@@ -45,6 +46,7 @@ _MOST_CALLS = 1 << 16  # of an empty function take 1 ms, so a batch needs no mor
 _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
 Now = Callable[[], int]  # nanoseconds
+Run = Callable[[int], Reading]  # takes a sample of so many calls
 Key = TypeVar("Key", bound=Hashable)  # by which the samples of a run are found
 
 
@@ -52,13 +54,14 @@ def interleave(
     runs: Mapping[Key, Run],
     *,
     budget: float,
-    timer: Timer | None = None,
+    shortest: float = SHORTEST,
+    now: Now = time.perf_counter_ns,
     seed: int = 0,
 ) -> dict[Key, Samples]:
     """Time runs in turn, in random order, for `budget` seconds in all; see `paired`.
 
     All runs use the same number of calls per sample: the smallest power of two for
-    which a sample of the fastest run takes the timer's `shortest`. A much slower run,
+    which a sample of the fastest run takes `shortest` seconds. A much slower run,
     which reaches `LONG` with fewer calls, uses those. The budget includes the warm-up.
     No round starts if it would exceed the budget by taking as long as the longest one.
     The first call and one sample of each are always made; `short` reports a budget too
@@ -68,13 +71,22 @@ def interleave(
         raise ValueError("nothing to time")
     if not 0 < budget < math.inf:
         raise ValueError(f"a budget is a positive number of seconds, not {budget}")
-    timer = timer or HostTimer()
     load = os.getloadavg()[0]
     with garbage_collector_off():
-        begun = timer.now()
+        begun = now()
         deadline = begun + round(budget / NANOSECOND)
-        starts = _started(runs, timer, deadline)
-        _onwards(timer.now, begun)
+        first = {name: run(1).seconds for name, run in runs.items()}
+        for name, took in first.items():
+            if not 0 < took < math.inf:
+                raise ValueError(
+                    f"the first call of {name!r} took {took} s, which is impossible"
+                )
+        share = round(WARM_UP * max(0, deadline - now()) / len(runs))
+        starts = {
+            name: _warm(run, shortest, now, share, first[name])
+            for name, run in runs.items()
+        }
+        _onwards(now, begun)
         common = max(start.calls for start in starts.values())
         calls = {  # fewer if these take `LONG`
             name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
@@ -82,16 +94,16 @@ def interleave(
         }
         order, names = random.Random(seed), list(runs)
         taken: dict[Key, list[Reading]] = {name: [] for name in names}
-        longest, at = 0, timer.now()
+        longest, at = 0, now()
         while not longest or at + longest <= deadline:  # as long as a round fits
             order.shuffle(names)
             for name in names:
-                taken[name].append(timer(runs[name], calls[name]))
+                taken[name].append(runs[name](calls[name]))
             if gc.get_count()[0] > _YOUNG:  # cycles can keep big arrays alive
                 gc.collect(1)
-            longest = max(longest, _onwards(timer.now, at), 1)
-            at = timer.now()
-        spent = (timer.now() - begun) * NANOSECOND
+            longest = max(longest, _onwards(now, at), 1)
+            at = now()
+        spent = (now() - begun) * NANOSECOND
     found = dict[Key, Samples]()
     for name, readings in taken.items():
         seconds, faults = map(np.array, zip(*readings, strict=True))
@@ -125,30 +137,20 @@ class _Start:
     """The calls of one run before its first sample."""
 
     latest: float  # seconds
-    calls: int  # for a sample of the timer's `shortest`
+    calls: int  # for a sample of `shortest` seconds
     steady: bool
 
 
-def _started(runs: Mapping[Key, Run], timer: Timer, deadline: int) -> dict[Key, _Start]:
-    """Make each first call, then warm up each run for an equal share of the rest."""
-    first = {name: timer(run, 1).seconds for name, run in runs.items()}
-    for name, seconds in first.items():
-        if not 0 < seconds < math.inf:
-            raise ValueError(
-                f"the first call of {name!r} took {seconds} s, which is impossible"
-            )
-    share = round(WARM_UP * max(0, deadline - timer.now()) / len(runs))
-    return {name: _warm(run, timer, share, first[name]) for name, run in runs.items()}
-
-
-def _warm(run: Run, timer: Timer, nanoseconds: int, seconds: float) -> _Start:
+def _warm(
+    run: Run, shortest: float, now: Now, nanoseconds: int, seconds: float
+) -> _Start:
     """Double the batch until it is long enough, then call until times stop falling."""
     calls = 1
     window, before = list[float](), math.inf
-    until = timer.now() + nanoseconds
-    while timer.now() < until:
-        seconds = timer(run, calls).seconds
-        if seconds * calls < timer.shortest and calls < _MOST_CALLS:
+    until = now() + nanoseconds
+    while now() < until:
+        seconds = run(calls).seconds
+        if seconds * calls < shortest and calls < _MOST_CALLS:
             calls, window, before = 2 * calls, [], math.inf
             continue
         window.append(seconds)

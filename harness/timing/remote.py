@@ -7,9 +7,8 @@ interpreter: the clock runs here, and never asks for two samples at the same tim
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gradwatch.harness.judging.cases import Trial, variants
@@ -18,7 +17,7 @@ from gradwatch.harness.timing.evidence.proof import Claims, Judge, proven
 from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.samples import Samples, few
-from gradwatch.harness.timing.timers import SHORTEST, Reading, Run
+from gradwatch.harness.timing.timers import SHORTEST, Reading
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.messages import Task
 from gradwatch.harness.workers.worker import Died, Worker
@@ -27,32 +26,10 @@ from gradwatch.impls.catalogue import framework_of
 PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
-@dataclass(frozen=True)
-class Remote:
-    """A phase of a step in a worker; only `RemoteTimer` can time it."""
-
-    worker: Worker
-    step: str
-    phase: str
-
-    def __call__(self) -> None:
-        """Run it once, outside any clock."""
-        RemoteTimer()(self, 1)
-
-
-@dataclass(frozen=True)
-class RemoteTimer:
-    """Asks a worker for one sample, which does not include the communication."""
-
-    now: Callable[[], int] = time.perf_counter_ns
-    shortest: float = SHORTEST
-
-    def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds per call, by the worker's own clock."""
-        assert isinstance(run, Remote)
-        asked: dict[str, Any] = {"step": run.step, "phase": run.phase, "calls": calls}
-        reply = run.worker.ask("sample", **asked)
-        return Reading(*reply["reading"])
+def remote_sample(worker: Worker, step: str, phase: Phase, calls: int) -> Reading:
+    """One sample by the worker's own clock: without the communication."""
+    reply = worker.ask("sample", step=step, phase=phase, calls=calls)
+    return Reading(*reply["reading"])
 
 
 @contextlib.contextmanager
@@ -106,10 +83,14 @@ def take_in_turn(
     seed: int,
 ) -> tuple[dict[tuple[str, Phase], Samples], Claims]:
     """Time prepared steps, by their keys, in turn: the samples, and what they claim."""
-    runs = {(k, p): Remote(at, k, p) for k, at in steps.items() for p in phases}
+    runs = {
+        (key, phase): partial(remote_sample, worker, key, phase)
+        for key, worker in steps.items()
+        for phase in phases
+    }
     # A GPU's events are around each call, so none is batched.
-    timer = RemoteTimer() if device == "cpu" else RemoteTimer(shortest=0.0)
-    samples = interleave(runs, budget=budget, timer=timer, seed=seed)
+    shortest = SHORTEST if device == "cpu" else 0.0
+    samples = interleave(runs, budget=budget, shortest=shortest, seed=seed)
     return samples, {
         key: (worker, {phase: samples[key, phase].median for phase in phases})
         for key, worker in steps.items()

@@ -1,8 +1,4 @@
-"""Two timers: the host's clock, and the events of a device.
-
-A run is any callable. If it has a `wait` method, the timer calls it after every call,
-inside the timed interval: asynchronous frameworks return before they have computed.
-"""
+"""Two timers: the host's clock, and the events of a device."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 Run = Callable[[], object]
 NANOSECOND = 1e-9
@@ -38,40 +34,23 @@ class Reading(NamedTuple):
     faults: int = 0  # minor page faults, all calls together
 
 
-class Timer(Protocol):
-    """Times calls of a run, with the wait for the device, in seconds per call."""
-
-    @property
-    def now(self) -> Callable[[], int]:
-        """The host's clock in nanoseconds, used for the budget."""
-
-    @property
-    def shortest(self) -> float:
-        """Seconds of the shortest sample; calls that take less are batched."""
-
-    def __call__(self, run: Run, calls: int) -> Reading:
-        """Call `run` `calls` times and return the time per call."""
-
-
 @dataclass(frozen=True)
 class HostTimer:
-    """Wall time; `now` returns nanoseconds and never runs backwards."""
+    """Wall time; `now` returns nanoseconds and never runs backwards.
+
+    Calls that take less than `shortest` seconds are batched.
+    """
 
     now: Callable[[], int] = time.perf_counter_ns
     shortest: float = SHORTEST
 
-    def __call__(self, run: Run, calls: int) -> Reading:
-        """Seconds per call; each call includes the wait, if `run` has a `wait`."""
-        wait = getattr(run, "wait", None)
+    def __call__(self, run: Run, calls: int, wait: Run = int) -> Reading:
+        """Seconds per call, with the `wait`: frameworks may return before the end."""
         before = resource.getrusage(resource.RUSAGE_SELF)
         start = self.now()
-        if wait is None:
-            for _ in repeat(None, calls):
-                run()
-        else:
-            for _ in repeat(None, calls):
-                run()
-                wait()
+        for _ in repeat(None, calls):
+            run()
+            wait()
         stop = self.now()
         return _reading((stop - start) * NANOSECOND / calls, before)
 
@@ -97,7 +76,7 @@ class EventTimer:
     call while the device is `busy`, for as long as that takes: so the figure is of the
     call's kernels. Without it a kernel of 5 us seems to take the 30 us that its launch
     takes the host (NVIDIA's nvbench keeps the device at work for the same reason). That
-    also empties the L2 cache. A run's own `wait` is not used: it would put the host in
+    also empties the L2 cache. The run's `wait` is not used: it would put the host in
     between.
     """
 
@@ -107,7 +86,7 @@ class EventTimer:
     now: Callable[[], int] = time.perf_counter_ns
     shortest: float = 0.0  # each call has events of its own, which cost it nothing
 
-    def __call__(self, run: Run, calls: int) -> Reading:
+    def __call__(self, run: Run, calls: int, wait: Run = int) -> Reading:
         """Seconds per call by the device's clock, without what is before each."""
         ahead = self._ahead(run, 1)
         marks = [(self.event(), self.event()) for _ in range(calls)]
@@ -161,6 +140,9 @@ class EventTimer:
         if self.busy:
             for _ in range(times):
                 self.busy.run()
+
+
+Timer = HostTimer | EventTimer
 
 
 def _reading(seconds: float, before: resource.struct_rusage) -> Reading:

@@ -21,8 +21,9 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import click
 import numpy as np
@@ -31,19 +32,19 @@ from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
 from gradwatch.harness.timing.evidence.rotation import (
     PHASES,
     Place,
-    RotatingPhase,
     Rotation,
-    WitnessedTimer,
     unforeseen,
+    witnessed,
 )
-from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.interleave import Run, interleave
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
-from gradwatch.harness.timing.timers import HostTimer
+from gradwatch.harness.timing.timers import HostTimer, Reading
 from gradwatch.harness.workers.worker import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import load_backend, load_op
 
 BACKEND, OP, SIZE = "torch_autograd", "layer_norm", "256x1024"
 NEAR, SHARE = 0.003, 0.95  # of an A/A comparison
+Call = Callable[[], object]
 PLANTED, SEEN = 0.02, 0.95  # 19 of 20
 
 NEIGHBOUR = """
@@ -81,12 +82,9 @@ def rotation_of(chosen: Trial) -> Rotation:
     return Rotation(load_backend(BACKEND), places, sources, unforeseen())
 
 
-def compared(
-    a: RotatingPhase, b: RotatingPhase, seconds: float, seed: int = 0
-) -> Comparison:
+def compared(a: Run, b: Run, seconds: float, seed: int = 0) -> Comparison:
     """Two phases in turn, by the clock of a worker."""
-    timer = WitnessedTimer(HostTimer())
-    both = interleave({"a": a, "b": b}, budget=seconds, timer=timer, seed=seed)
+    both = interleave({"a": a, "b": b}, budget=seconds, seed=seed)
     return paired(both["a"], both["b"])
 
 
@@ -99,7 +97,7 @@ def against_itself(repeats: int, seconds: float) -> dict[str, np.ndarray]:
     rows: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
     for seed in range(repeats):
         for phase in PHASES:
-            run = RotatingPhase(one, phase)
+            run = partial(witnessed, one, phase, HostTimer())
             ratio = compared(run, run, seconds, seed).ratio
             rows[phase].append([ratio.value, ratio.low, ratio.high])
     return {phase: np.log(ratios) for phase, ratios in rows.items()}
@@ -120,40 +118,41 @@ def spread(name: str, rows: np.ndarray) -> str:
 # Planted slowdowns ----------------------------------------------------------------
 
 
-class Slower(RotatingPhase):
-    """A backward with so many passes of an empty loop after it."""
+class Slower(HostTimer):
+    """A timer of calls with so many passes of an empty loop after each."""
 
     loops = 0
 
-    def __call__(self) -> None:
-        self.run()
-        for _ in itertools.repeat(None, self.loops):
-            pass
+    def __call__(self, run: Call, calls: int, wait: Call = int) -> Reading:
+        def longer() -> None:
+            run()
+            for _ in itertools.repeat(None, Slower.loops):
+                pass
+
+        return super().__call__(longer, calls, wait)
 
 
 def planted(runs: int, seconds: float, share: float) -> list[Comparison]:
     """Backward against itself plus `share` more work, in empty loops."""
     one = rotation_of(drawn(OP, SIZE))
-    backward = slower = RotatingPhase(one, "backward")
+    backward = slower = partial(witnessed, one, "backward", HostTimer())
     if share:  # a loop of no passes takes .4 % of the backward
-        slower = calibrated(backward, Slower(one, "backward"), share, seconds)
+        slower = partial(witnessed, one, "backward", Slower())
+        calibrate(backward, slower, share, seconds)
     return [compared(backward, slower, seconds, seed) for seed in range(runs)]
 
 
-def calibrated(
-    step: RotatingPhase, slower: Slower, share: float, seconds: float
-) -> Slower:
-    """With as many passes as take `share` of the step, there and not by themselves.
+def calibrate(step: Run, slower: Run, share: float, seconds: float) -> None:
+    """Let as many passes follow as take `share` of the step, there and not alone.
 
     Passes that follow work on memory take longer than passes in a row, so a line is
     drawn through what two numbers of them cost.
     """
     cost = {}
-    for slower.loops in (500, 2_000):
-        cost[slower.loops] = compared(step, slower, seconds).ratio.value - 1
+    for Slower.loops in (500, 2_000):
+        cost[Slower.loops] = compared(step, slower, seconds).ratio.value - 1
     (few, least), (many, most) = cost.items()
-    slower.loops = round(few + (share - least) * (many - few) / (most - least))
-    return slower
+    Slower.loops = round(few + (share - least) * (many - few) / (most - least))
 
 
 # Commands -------------------------------------------------------------------------

@@ -25,10 +25,9 @@ from gradwatch.harness.timing.evidence.proof import Judge, work
 from gradwatch.harness.timing.evidence.rotation import (
     KEPT,
     Place,
-    RotatingPhase,
     Rotation,
-    WitnessedTimer,
     unforeseen,
+    witnessed,
 )
 from gradwatch.harness.timing.handlers import evidence
 from gradwatch.harness.timing.steps import aligned, timer_of
@@ -82,12 +81,8 @@ def ready(op: str, size: str, backend: str, device: str) -> Rotation:
 def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:
     """Judges the last call that was timed, and more calls with changing numbers."""
     rotation.note(phase)
-    timer, run = (
-        WitnessedTimer(timer_of(rotation.steps[0])),
-        RotatingPhase(rotation, phase),
-    )
     for _ in range(KEPT):
-        timer(run, 1)
+        witnessed(rotation, phase, timer_of(rotation.steps[0]), 1)
     seen = evidence(rotation, integrity.changes(rotation.backend.framework))
     return next(iter(seen["against"]), "") or right.why_any_wrong(seen["results"])
 

@@ -23,9 +23,8 @@ from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.compare import Plan, Side, compare_phases
 from gradwatch.harness.timing.evidence.proof import RESTLESS
 from gradwatch.harness.timing.remote import (
-    Remote,
-    RemoteTimer,
     prepare_steps,
+    remote_sample,
     time_trial,
     workers,
 )
@@ -340,10 +339,10 @@ def test_a_remote_sample_is_taken_by_the_workers_own_clock():
 
         task = Task(square(), "numpy_manual")
         line.ask("prepare", **{**task.payload(), **payload})
-        reading = RemoteTimer()(Remote(line, "one", "backward"), 3)
+        reading = remote_sample(line, "one", "backward", 3)
         assert 0 < reading.seconds < 0.1
         with pytest.raises(Died, match="two"):
-            RemoteTimer()(Remote(line, "two", "backward"), 1)
+            remote_sample(line, "two", "backward", 1)
 
 
 def test_comparing_a_backend_with_a_commit_is_refused():

@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.interleave import garbage_collector_off, interleave
+from gradwatch.harness.timing import interleave as clock
+from gradwatch.harness.timing.interleave import garbage_collector_off
 from gradwatch.harness.timing.samples import Estimate, Samples, paired, verdict_on
 from gradwatch.harness.timing.timers import (
     SHORTEST,
@@ -18,6 +19,16 @@ from gradwatch.harness.timing.timers import (
     HostTimer,
     Reading,
 )
+
+
+def interleave(runs, timer=HostTimer(), **options):  # noqa: B008  # it is frozen
+    """Runs that the timer times, with the wait of those that have one."""
+    timed = {
+        name: partial(timer, run, wait=getattr(run, "wait", int))
+        for name, run in runs.items()
+    }
+    more = {"shortest": timer.shortest, "now": timer.now}
+    return clock.interleave(timed, **more, **options)
 
 
 def compare(a, b, **options):
@@ -474,27 +485,16 @@ def test_events_read_without_synchronising_raise():
         timer(partial(device.enqueue, 3e-4), 1)
 
 
-def test_a_timer_may_report_what_another_process_measured():
-    """In turn over the workers: a run returns its own reading."""
+def test_a_run_may_report_what_another_process_measured():
+    """In turn over the workers."""
+    machine = Machine()
 
-    @dataclass
-    class Reported:
-        seconds: float = 0.0
-        shortest: float = SHORTEST
+    def reported(seconds, faults, calls):
+        machine.spend(seconds * calls)
+        return Reading(seconds, faults * calls)
 
-        def now(self):
-            return round(self.seconds * 1e9)
-
-        def __call__(self, run, calls):
-            reading = run(calls)
-            self.seconds += reading.seconds * calls
-            return reading
-
-    runs = {
-        "a": lambda calls: Reading(4.1e-5, faults=2 * calls),
-        "b": lambda calls: Reading(4.51e-5),
-    }
-    found = interleave(runs, budget=0.1, timer=Reported())
+    runs = {"a": partial(reported, 4.1e-5, 2), "b": partial(reported, 4.51e-5, 0)}
+    found = clock.interleave(runs, budget=0.1, now=machine.timer.now)
     assert found["a"].calls == 2
     assert paired(found["a"], found["b"]).ratio.value == pytest.approx(1.1)
     assert found["a"].faults == 2

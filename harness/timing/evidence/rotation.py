@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from gradwatch.harness.timing.steps import aligned
-from gradwatch.harness.timing.timers import Reading, Run, Timer
+from gradwatch.harness.timing.timers import Reading, Timer
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.evaluate import copied
 from gradwatch.harness.workers.integrity import Watch, new_children
@@ -344,74 +343,30 @@ def watched(rotation: Rotation) -> Iterator[None]:
     watch.seen.clear()
 
 
-class RotatingPhase:
-    """A forward or a backward of a step that moves, called and waited for."""
+def witnessed(
+    rotation: Rotation, phase: str, timer: Timer, calls: int, *, least: int = 0
+) -> Reading:
+    """Change the values, take a sample of a phase, keep what its last call computed.
 
-    def __init__(self, rotation: Rotation, phase: str) -> None:
-        self.rotation, self.phase = rotation, phase
-        self.settle()
-
-    def settle(self) -> None:
-        """Look up the methods of the step at its turn: not inside the clock."""
-        step = self.rotation.step(self.phase)
-        self.run: Callable[[], None] = getattr(step, self.phase)
-        self.wait = step.wait
-
-    def __call__(self) -> None:
-        """Run it once."""
-        self.run()
-
-
-@dataclass(frozen=True)
-class WitnessedTimer:
-    """Times calls on values that have just changed, and keeps some results.
-
-    With `warm`, calls that are not timed come first: once, or for `least` nanoseconds.
-    A process that slept until it was asked finds its core slow, and in turn with others
+    Calls that are not timed come first: one, or as many as `least` nanoseconds take. A
+    process that slept until it was asked finds its core slow, and in turn with others
     a call finds the caches as they left them and the threads of its framework asleep:
     beside four others, log_softmax takes OneFlow four times what it takes it alone.
     That is no property of it, and would change in the history whenever a neighbour
-    does.
+    does. What runs right before a call slows it down by leaving its own code and data
+    in the caches, so there is little of it after these.
     """
-
-    timer: Timer
-    warm: bool = False
-    least: int = 0
-
-    @property
-    def now(self) -> Callable[[], int]:
-        """The host's nanoseconds."""
-        return self.timer.now
-
-    @property
-    def shortest(self) -> float:
-        """Seconds of the shortest sample."""
-        return self.timer.shortest
-
-    def __call__(self, run: Run, calls: int) -> Reading:
-        """Change the values, take the sample, keep what its last call computed.
-
-        What runs right before a call slows it down by leaving its own code and data in
-        the caches, so there is little of it after the warm-up.
-        """
-        assert isinstance(run, RotatingPhase)
-        rotation = run.rotation
-        rotation.change(run.phase)
-        run.settle()
-        with watched(rotation):
-            if self.warm:
-                self._warm_up(run)
-            rotation.refresh(run.phase)
-            if not rotation.in_place:
-                run.settle()
-            reading = self.timer(run, calls)
-        rotation.note(run.phase)
-        return reading
-
-    def _warm_up(self, run: RotatingPhase) -> None:
-        begun = self.now() if self.least else 0
+    rotation.change(phase)
+    step = rotation.step(phase)
+    with watched(rotation):
+        begun = timer.now()
         while True:
-            run()
-            run.wait()
-            if not self.least or not 0 <= self.now() - begun < self.least:
-                return  # the page may have patched the clock
+            getattr(step, phase)()
+            step.wait()
+            if not 0 <= timer.now() - begun < least:
+                break  # the page may have patched the clock
+        rotation.refresh(phase)
+        step = rotation.step(phase)  # may be another
+        reading = timer(getattr(step, phase), calls, step.wait)
+    rotation.note(phase)
+    return reading

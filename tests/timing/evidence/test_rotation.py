@@ -16,10 +16,9 @@ from gradwatch.harness.timing.evidence.rotation import (
     KEPT,
     PHASES,
     Place,
-    RotatingPhase,
     Rotation,
-    WitnessedTimer,
     _bytes,
+    witnessed,
 )
 from gradwatch.harness.timing.steps import timer_of
 from gradwatch.harness.timing.timers import HostTimer, Reading
@@ -100,10 +99,8 @@ def rotation_of(manual=cube, seed=0):
 
 
 def sampled(rotation, phase, samples=30):
-    timer = WitnessedTimer(timer_of(rotation.steps[0]))
-    run = RotatingPhase(rotation, phase)
     for _ in range(samples):
-        timer(run, 2)
+        witnessed(rotation, phase, timer_of(rotation.steps[0]), 2)
     return rotation
 
 
@@ -252,32 +249,31 @@ class Still:
         self.told.append("call")
 
 
+class Timer:
+    """Reads how many calls there were; each takes 2 ms."""
+
+    def __init__(self, still):
+        self.still = still
+
+    def now(self):
+        return len(self.still.told) * 2_000_000
+
+    def __call__(self, run, calls, wait):
+        self.still.told.append(f"sample of {calls}")
+        return Reading(len(self.still.told) - 1)
+
+
 def test_a_sample_is_taken_after_a_call_that_is_not_timed():
     still = Still()
-
-    def timer(run, calls):
-        still.told.append(f"sample of {calls}")
-        return Reading(1.0)
-
-    assert WitnessedTimer(timer, warm=True)(RotatingPhase(still, "forward"), 3) == (
-        Reading(1.0)
-    )
+    assert witnessed(still, "forward", Timer(still), 3) == Reading(1)
     assert still.told == ["call", "sample of 3"]
 
 
 def test_a_process_that_slept_is_kept_awake_before_a_sample():
     """A call takes 2 ms by this clock: 5 ms are three."""
     still = Still()
-
-    class Timer:
-        def now(self):
-            return len(still.told) * 2_000_000
-
-        def __call__(self, run, calls):
-            return Reading(len(still.told))
-
-    taking = WitnessedTimer(Timer(), warm=True, least=5_000_000)
-    assert taking(RotatingPhase(still, "forward"), 1) == Reading(3)
+    timer = Timer(still)
+    assert witnessed(still, "forward", timer, 1, least=5_000_000) == Reading(3)
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -298,9 +294,8 @@ def test_what_an_asynchronous_framework_queues_is_waited_for_in_the_clock(waits,
     step = (replace(door, wait=wait) if waits else door).prepare(sources_of(cube)[0])
     step.forward()
     step.wait()
-    still = Still()
-    still.step = lambda phase: step
-    reading = HostTimer(now=lambda: spent[0])(RotatingPhase(still, phase), 2)
+    timer = HostTimer(now=lambda: spent[0])
+    reading = timer(getattr(step, phase), 2, step.wait)
     assert reading.seconds == (pytest.approx(5e-3) if waits else 0)
 
 
