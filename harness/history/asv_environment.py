@@ -15,7 +15,6 @@ import importlib.metadata
 import io
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -192,22 +191,13 @@ def _begin() -> None:
 _held = contextlib.ExitStack()  # closed when this process ends, in any way
 
 
-_EXACT = re.compile(r"\d[\w.]*")  # asv would read "<2" as "==2"
-
-
 def environment_with(
     python: str, wanted: Mapping[str, str], root: Path = ROOT
 ) -> Path | None:
     """The environment of the checkout with this Python and exactly these versions.
 
     2.13.0+cpu is a build of 2.13.0.
-
-    Raises:
-        ValueError: A version is not exact.
     """
-    for name, version in wanted.items():
-        if not _EXACT.fullmatch(version):
-            raise ValueError(f"{name} {version!r} is no version such as 1.26.4")
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         has = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
         alike = platform.python_version().startswith(f"{python}.") and has == wanted
@@ -215,8 +205,8 @@ def environment_with(
             return Path(sys.prefix)
     for site in sorted(root.glob(f".venv*/lib/python{python}/site-packages")):
         exact = all(
-            (site / f"{name}-{version}.dist-info").is_dir()
-            or any(site.glob(f"{name}-{version}+*.dist-info"))
+            f"{name}-{version}"
+            in (one.stem.partition("+")[0] for one in site.glob(f"{name}-*.dist-info"))
             for name, version in wanted.items()
         )
         if exact and (site.parents[2] / "bin" / "python").exists():
@@ -238,10 +228,7 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         tagged_env_vars: Mapping[tuple[str, str], str],
     ) -> None:
         wanted = {n: v for n, v in requirements.items() if not n.startswith("pip+")}
-        try:
-            folder = environment_with(python, wanted, ROOT)
-        except ValueError as error:
-            raise asv.util.UserError(f"asv.conf.json: {error}") from None
+        folder = environment_with(python, wanted, ROOT)
         if folder is None:
             packages = " ".join(f"{name}=={v}" for name, v in wanted.items())
             make = f"pip install {packages}" if PROJECT.table else "make environments"

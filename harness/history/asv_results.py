@@ -1,8 +1,8 @@
 """Reads the recorded history: asv's result files as series of values.
 
 A series belongs to one machine, one environment, one benchmark and one set of
-parameters; two are never merged. Reading is strict: an unreadable file stops it with a
-message, because a silently missing point looks like a benchmark that was not run.
+parameters; two are never merged. Reading is strict: an unreadable file is told of,
+because a silently missing point looks like a benchmark that was not run.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import itertools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,20 +27,16 @@ from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.rounding.errors import limit_for
-from gradwatch.harness.project import documents, git
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.project.paths import ROOT
 from gradwatch.impls.catalogue import UnknownName, load_op
-
-RESULTS = ROOT / "results" / "asv"
 
 _API = 2  # asv's, of results and of the list of benchmarks
 _MACHINE_API = 1
 
 #: Combinations of parameters in one file; ours have 5,000. Lists of parameters of some
-#: kilobytes can have more combinations than fit into memory. And results in one file,
-#: each of which takes microseconds; ours have 500.
-CELLS, ROWS = 1_000_000, 100_000
+#: kilobytes can have more combinations than fit into memory.
+CELLS = 1_000_000
 #: Bytes of one file, which take 25 times as many here; ours have 1 MB.
 LONGEST = 16 << 20
 
@@ -48,22 +44,18 @@ _T = TypeVar("_T")
 
 
 def read(
-    folder: Path = RESULTS,
-    order: Sequence[str] | None = None,
-    troubles: list[Unreadable] | None = None,
+    folder: Path, order: Iterable[str], troubles: list[Unreadable]
 ) -> tuple[Series, ...]:
     """All series in a results folder of asv that have any figure.
 
     Args:
         folder: The results folder; empty or missing means no history yet.
-        order: Commits, oldest first; by default those of this checkout. Any other
-            commits come before these, sorted by date.
-        troubles: Takes the reason for each file that cannot be read, and the others
-            are read; without it the first such file ends the call.
+        order: Commits, oldest first. Others come before these, sorted by date.
+        troubles: Takes the reason for each file that is not read: it is damaged,
+            foreign, a duplicate, or of another machine.
 
     Raises:
-        Unreadable: benchmarks.json is damaged; or, without `troubles`, a file is
-            damaged, foreign, a duplicate, or of another machine.
+        Unreadable: benchmarks.json is damaged.
     """
     files = [f for f in folder.glob("[!.]*/*.json") if f.name != "machine.json"]
     if not files:
@@ -71,16 +63,13 @@ def read(
     listed = _load(folder / "benchmarks.json", _API)
     del listed["version"]
     known = _typed(folder / "benchmarks.json", listed, dict[str, _Benchmark])
-    runs = dict[tuple[str, ...], tuple[Path, _Run]]()
+    runs = dict[tuple[str, ...], _Run]()
 
     @contextlib.contextmanager
     def telling() -> Iterator[None]:
         try:
             yield
-        except Unreadable as error:
-            if troubles is None:
-                raise
-            # The frames of this one hold the content.
+        except Unreadable as error:  # whose frames hold the content
             troubles.append(Unreadable(error.why, error.file))
 
     for place, its in itertools.groupby(sorted(files), lambda file: file.parent):
@@ -91,26 +80,30 @@ def read(
             for file in its:
                 with telling():
                     run = _read_run(file)
-                    key = place.name, run.environment, run.commit
+                    key = place.name, run.content.env_name, run.content.commit_hash
                     if key in runs:
-                        why = f"the same commit as in {runs[key][0].name}"
+                        why = f"the same commit as in {runs[key].file.name}"
                         raise Unreadable(why, file)
-                    runs[key] = file, run
-    rank = {commit: i for i, commit in enumerate(order or git.commits())}
+                    runs[key] = run
+    rank = {commit: i for i, commit in enumerate(order)}
     return tuple(_series(runs.values(), known, rank))
 
 
 def _series(
-    runs: Iterable[tuple[Path, _Run]],
+    runs: Iterable[_Run],
     known: Mapping[str, _Benchmark],
     rank: Mapping[str, int],
 ) -> Iterator[Series]:
     """The runs of each machine and environment as series."""
     entries = defaultdict[tuple[str, str], dict[_Point, list[Entry]]](dict)
     versions: dict[tuple[str, str], Mapping[str, str]] = {}
-    for file, run in sorted(runs, key=lambda r: (rank.get(r[1].commit, -1), r[1].date)):
-        place = (file.parent.name, run.environment)
-        versions.setdefault(place, run.versions)
+
+    def age(run: _Run) -> tuple[int, int]:
+        return rank.get(run.content.commit_hash, -1), run.content.date
+
+    for run in sorted(runs, key=age):
+        place = (run.file.parent.name, run.content.env_name)
+        versions.setdefault(place, run.content.requirements)
         for point, entry in run.entries.items():
             entries[place].setdefault(point, []).append(entry)
     for place in sorted(entries):
@@ -132,22 +125,15 @@ def _series(
 _Point = tuple[str, tuple[str, ...]]
 
 
-class _Run(NamedTuple):
-    """A result file: one commit in one environment of a machine."""
-
-    environment: str
-    commit: str
-    date: datetime.datetime
-    versions: Mapping[str, str]
-    entries: Mapping[_Point, Entry]
-
-
 class _Content(msgspec.Struct):
-    """A result file of asv, as far as we need it."""
+    """A result file of asv, as far as we need it: one commit in one environment.
+
+    date: of the commit, in milliseconds, up to the year 9999.
+    """
 
     commit_hash: str
     env_name: str
-    date: int
+    date: Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000)]
     params: dict[str, Any]
     requirements: dict[str, str]
     result_columns: list[str]
@@ -164,8 +150,6 @@ class _Row(msgspec.Struct):
     result: list[float | None] | None = None
     stats_ci_99_a: list[float | None] | None = None
     stats_ci_99_b: list[float | None] | None = None
-    stats_q_25: list[float | None] | None = None
-    stats_q_75: list[float | None] | None = None
 
 
 class _Benchmark(msgspec.Struct):
@@ -175,6 +159,12 @@ class _Benchmark(msgspec.Struct):
     unit: str = "unit"
 
 
+class _Run(NamedTuple):
+    file: Path
+    content: _Content
+    entries: Mapping[_Point, Entry]
+
+
 def _read_run(file: Path) -> _Run:
     content = _typed(file, _load(file, _API), _Content)
     if not file.name.startswith(f"{content.commit_hash[:8]}-"):
@@ -182,22 +172,13 @@ def _read_run(file: Path) -> _Run:
     machine = str(content.params.get("machine"))
     if file.parent.name != machine:
         raise Unreadable(f"results of machine {machine[:80]!r}", file)
-    try:
-        seconds = content.date / 1000
-        date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
-    except (OverflowError, ValueError, OSError):
-        raise Unreadable(f"{content.date} is no date", file) from None
-    entries, commit = dict(_entries(file, content, date)), content.commit_hash
-    return _Run(content.env_name, commit, date, content.requirements, entries)
+    return _Run(file, content, dict(_entries(file, content)))
 
 
-def _entries(
-    file: Path, content: _Content, date: datetime.datetime
-) -> Iterator[tuple[_Point, Entry]]:
+def _entries(file: Path, content: _Content) -> Iterator[tuple[_Point, Entry]]:
     """The figures of a file that are not n/a."""
-    cells = 0
-    if len(content.results) > ROWS:
-        raise Unreadable(f"more than {ROWS:,} results", file)
+    cells, seconds = 0, content.date / 1000
+    date = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
     for name, values in content.results.items():
         if name.count(".") < 2:
             raise Unreadable(f"{name} is no suite.op.metric", file)
@@ -212,11 +193,11 @@ def _entries(
         if any(len(column) != count for column in full):
             raise Unreadable(f"{name} has not {count} figures", file)
         figures = zip(itertools.product(*params or []), *full, strict=True)
-        for point, value, low, high, *quartiles in figures:
+        for point, value, low, high in figures:
             if value is None or not math.isnan(value):
                 if low is not None and low <= 0:
                     # asv's interval of a few disturbed samples: no time is negative.
-                    low, high = quartiles
+                    low = high = None
                 value, low, high = (
                     one if one is not None and math.isfinite(one) else None
                     for one in (value, low, high)

@@ -290,7 +290,7 @@ def test_the_word_of_the_watch_on_a_change_is_final(
     op, backend = invented.PLANTED
     (series,) = [
         one
-        for one in asv_results.read(results / "asv", [])
+        for one in asv_results.read(results / "asv", [], [])
         if (one.op, one.parameters["backend"]) == invented.PLANTED
         and one.metric == "time_backward"
         and one.parameters["device"] == "cpu"
@@ -330,7 +330,7 @@ def test_a_change_without_bounds_is_shown(results: Path, page: str) -> None:
     op, backend = invented.PLANTED
     (series, *_) = [
         one
-        for one in asv_results.read(results / "asv", [])
+        for one in asv_results.read(results / "asv", [], [])
         if (one.op, one.parameters["backend"]) == invented.PLANTED
         and one.metric == "track_gradient_ratio"
     ]

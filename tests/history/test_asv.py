@@ -501,12 +501,6 @@ def test_a_second_run_in_the_checkout_is_refused(tmp_path, monkeypatch):
         pytest.fail("two runs measure")
 
 
-@pytest.mark.parametrize("version", ["<2", ">=1,<2", "2+cpu", ""])
-def test_a_version_that_asv_would_misread_is_refused(version):
-    with pytest.raises(ValueError, match="is no version such as"):
-        environment_with("3.11", {"numpy": version})
-
-
 def made(root, folder, python, *packages):
     """An environment, as far as it is looked at."""
     site = root / folder / "lib" / f"python{python}" / "site-packages"
@@ -523,7 +517,7 @@ def made(root, folder, python, *packages):
         ("3.11", {"numpy": "2.4.6", "torch": "2.13.0"}, ".venv"),
         ("3.10", {"numpy": "1.26.4"}, ".venv-oneflow"),
         ("3.11", {"numpy": "1.26.4"}, None),
-        ("3.11", {"numpy": "2.4"}, None),
+        *(("3.11", {"numpy": v}, None) for v in ("2.4", "<3", "2*", "2.4.6+cpu", "")),
     ],
 )
 def test_an_entry_is_served_by_what_has_exactly_its_versions(
@@ -604,7 +598,7 @@ def test_a_run_in_a_fresh_clone_measures_both_frameworks_and_is_published(clone)
     chosen = ("--bench", r"bench_speed[.]square[.]")
     first = run_asv(clone, "run", *chosen, "HEAD^!")
     assert first.returncode == 0, first.stdout + first.stderr
-    series = asv_results.read(clone / "results" / "asv", git.commits(clone))
+    series = asv_results.read(clone / "results" / "asv", git.commits(clone), [])
     measured = {
         s.parameters["backend"]
         for s in series
@@ -633,7 +627,7 @@ def test_an_attack_in_a_commit_has_no_time_and_those_beside_it_have(clone):
     done = run_asv(clone, "run", "--show-stderr", *chosen, "HEAD^!")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "looks at its callers while it is timed" in done.stdout + done.stderr
-    series = asv_results.read(clone / "results" / "asv", git.commits(clone))
+    series = asv_results.read(clone / "results" / "asv", git.commits(clone), [])
     timed = {
         s.parameters["backend"]
         for s in series
