@@ -20,14 +20,6 @@ from gradwatch.harness.project.paths import PROJECT, ROOT
 #: The files that a measurement depends on; changes of other files do not matter.
 CODE = (*PROJECT.code, *PROJECT.instrument)
 
-
-#: What git sets for its hooks: with these it would speak of another repository than the
-#: one that it is asked about (`git rev-parse --local-env-vars`, of settings none).
-_ELSEWHERE = {
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
-    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
-}
-
 #: A remote at a code host: https://host/path.git, ssh://git@host/path, git@host:path.
 _REMOTE = re.compile(
     r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?(?P<host>[\w-]+(?:[.][\w-]+)+)(?::\d+)?"
@@ -59,7 +51,9 @@ def git(*arguments: str, root: Path = ROOT) -> str:
         NotTrusted: The checkout belongs to somebody else.
         NoCommit: It failed; the message is git's.
     """
-    environment = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE}
+    # With what git sets for its hooks it would speak of another repository.
+    kept = re.compile("(?!GIT_)|GIT_(CONFIG|CEILING|DISCOVERY|TEST)")
+    environment = {k: v for k, v in os.environ.items() if kept.match(k)}
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *_READABLE, *arguments],

@@ -1,4 +1,4 @@
-"""One name for one machine, in every command: its processor and memory decide.
+"""One name for one machine, in every command: its processor decides.
 
 asv keeps what a machine is in results/asv/NAME/machine.json; a name there belongs to
 the machine that it describes.
@@ -12,7 +12,6 @@ import itertools
 import os
 import platform
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,7 @@ from gradwatch.harness.project.paths import ROOT
 
 RECORDED = ROOT / "results" / "asv"
 
-#: What two machines differ in, beside their memory.
 _IDENTITY = ("arch", "cpu", "num_cpu")
-
-#: Of two sizes of memory that are one machine's: a kernel keeps a varying part.
-_ALIKE = 0.8
 
 
 class OtherMachine(Exception):
@@ -55,10 +50,8 @@ def traits() -> dict[str, str]:
     }
 
 
-def machine_name(
-    folder: Path = RECORDED, about: Mapping[str, Any] | None = None
-) -> str:
-    """Return the name of this machine, or of the one that `about` describes.
+def machine_name(folder: Path = RECORDED) -> str:
+    """Return the name of this machine.
 
     It is GRADWATCH_MACHINE; or the name in the folder that was recorded here; or a
     plain one that no other machine has, such as cpu-2core or cpu-2core-2.
@@ -66,9 +59,8 @@ def machine_name(
     Raises:
         OtherMachine: GRADWATCH_MACHINE is the name of another machine.
     """
-    about = about or traits()
     if given := os.environ.get("GRADWATCH_MACHINE"):
-        if differing := differences(folder, given, about):
+        if differing := differences(folder, given):
             raise OtherMachine(
                 f"results of {given} were recorded on another machine"
                 f" ({'; '.join(differing)}): give this one another name in"
@@ -76,14 +68,14 @@ def machine_name(
             )
         return given
     taken = sorted(file.parent.name for file in folder.glob("*/machine.json"))
-    own = [name for name in taken if not differences(folder, name, about)]
-    plain = f"cpu-{about['num_cpu']}core"
+    own = [name for name in taken if not differences(folder, name)]
+    plain = f"cpu-{traits()['num_cpu']}core"
     names = itertools.chain([plain], (f"{plain}-{n}" for n in itertools.count(2)))
     return own[0] if own else next(name for name in names if name not in taken)
 
 
-def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
-    """Return in what the machine of that name differs; empty if it is not recorded."""
+def differences(folder: Path, name: str) -> list[str]:
+    """In what the machine of that name differs from this; empty if not recorded."""
     from gradwatch.harness.project import documents  # which imports this
 
     file = folder / name / "machine.json"
@@ -93,15 +85,8 @@ def differences(folder: Path, name: str, about: Mapping[str, Any]) -> list[str]:
         there = documents.load(file, dict[str, Any])
     except documents.Unreadable:
         return [f"{file.name} cannot be read"]
-    pairs = ((t, str(there.get(t)), str(about.get(t))) for t in _IDENTITY)
-    differing = [f"{t} {a!r}, here {b!r}" for t, a, b in pairs if a != b]
-    # Of another form than "24 GiB" it is compared with nothing.
-    stated = (str(one.get("ram")) for one in (there, about))
-    read = (re.fullmatch(r"([1-9]\d*) GiB", text) for text in stated)
-    sizes = sorted(int(size[1]) for size in read if size)
-    if len(sizes) == 2 and sizes[0] < _ALIKE * sizes[1]:
-        differing.append(f"memory {there['ram']}, here {about['ram']}")
-    return differing
+    pairs = ((t, str(there.get(t)), traits()[t]) for t in _IDENTITY)
+    return [f"{t} {a!r}, here {b!r}" for t, a, b in pairs if a != b]
 
 
 def has_cuda() -> bool:

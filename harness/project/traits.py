@@ -78,20 +78,11 @@ def traits_of(name: str) -> Traits:
     own = catalogue.backend_file(name) if name != framework else Path()
     folders = dict.fromkeys((_BACKENDS, own.parent))
     declared = dict[str, Any]()
-    for stem in dict.fromkeys((f"_{framework}", name)):
-        for folder in folders:
-            declared |= _declared(folder / f"{stem}.py")
+    stems = dict.fromkeys((f"_{framework}", name))
+    for file in (folder / f"{stem}.py" for stem in stems for folder in folders):
+        if file.is_file():
+            for statement in ast.parse(file.read_text(encoding="utf-8")).body:
+                match statement:
+                    case ast.Assign(targets=[ast.Name(id="TRAITS")], value=literal):
+                        declared |= ast.literal_eval(literal)
     return Traits(**declared)
-
-
-def _declared(file: Path) -> dict[str, Any]:
-    """The literal `TRAITS` of a file; empty if there is none."""
-    if not file.is_file():
-        return {}
-    for statement in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and [
-            target.id for target in statement.targets if isinstance(target, ast.Name)
-        ] == ["TRAITS"]:
-            literal: dict[str, Any] = ast.literal_eval(statement.value)
-            return literal
-    return {}

@@ -86,7 +86,13 @@ def test_the_newest_release_is_the_last_before_head(root):
     assert git.releases(root)["v1.0"] == git.commit_of("HEAD^", root)
 
 
-@pytest.mark.parametrize("name", sorted(git._ELSEWHERE - {"GIT_PREFIX"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
+    ],
+)
 def test_a_hook_s_environment_names_no_other_repository(root, name, monkeypatch):
     expected = git.commit_of("HEAD", root)
     (root / "impls" / "ops" / "square.py").write_text("changed")

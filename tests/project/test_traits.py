@@ -51,10 +51,10 @@ def test_what_declares_nothing_is_ordinary():
         ("OTHER = {}", {}),
     ],
 )
-def test_traits_are_read_without_an_import(tmp_path, text, found):
-    file = tmp_path / "_none.py"
-    file.write_text(text)
-    assert traits._declared(file) == found
+def test_traits_are_read_without_an_import(tmp_path, monkeypatch, text, found):
+    (tmp_path / "_none.py").write_text(text)
+    monkeypatch.setattr(traits, "_BACKENDS", tmp_path)
+    assert traits.traits_of.__wrapped__("none") == Traits(**found)
 
 
 def test_the_harness_names_no_framework_but_where_it_has_a_reason():
