@@ -203,7 +203,6 @@ def _settle() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)
 
 
 Handler = Callable[[Mapping[str, Any]], dict[str, Any]]

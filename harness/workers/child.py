@@ -56,17 +56,8 @@ class Failed(Struct, tag=True):
     message: str
 
 
-class Result(Struct, tag=True):
-    """What a job hands over, packed."""
-
-    content: bytes
-
-
-class Done(Struct, tag=True):
-    """The request is answered."""
-
-
-_Message = At | Failed | Result | Done
+#: Bytes are what a job hands over, packed; None says that the request is answered.
+_Message = At | Failed | bytes | None
 _received: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
 
 
@@ -124,7 +115,7 @@ class Link:
 
     def tell(self, result: Any) -> None:
         """Hand a result over."""
-        self.send(Result(documents.packed(result)))
+        self.send(documents.packed(result))
 
     def send(self, message: _Message) -> None:
         """Send a message; without anybody who listens there is nothing left to do."""
@@ -149,7 +140,7 @@ def serve(number: int, module: str, name: str) -> None:
             except Exception as error:  # noqa: BLE001  # a page can spoil anything
                 link.send(Failed("", "", "crash", legible(in_short(error))))
                 os._exit(1)
-            link.send(Done())
+            link.send(None)
 
 
 class Child:
@@ -212,20 +203,18 @@ class Child:
         at, results = At(), msgspec.msgpack.Decoder(kind)
         try:
             child = self._ready()
-            while True:
-                message = _received.decode(child.heard(at.patience))
+            while (message := _received.decode(child.heard(at.patience))) is not None:
                 if isinstance(message, At):
                     at = message
-                elif isinstance(message, Result):
-                    yield results.decode(message.content)
-                elif isinstance(message, Done):
-                    self._busy = False
-                    return None
+                elif isinstance(message, bytes):
+                    yield results.decode(message)
                 elif message.op:
                     yield message
                 else:
                     self._end()
                     return message
+            self._busy = False
+            return None
         except TimeoutError:
             self._end()
             why = f"no answer in {at.patience:g} s from {self._blamed}"

@@ -48,7 +48,7 @@ class Fork:
     """Answers bytes with bytes, within `patience` seconds; begun at the first request.
 
     Of a page: `forget` closes in the fork what only this process may use. It writes no
-    file of ours, and says where it hangs.
+    file of ours.
     """
 
     def __init__(
@@ -73,8 +73,6 @@ class Fork:
             self._process = fork.Process(target=self._serve, args=call)
             self._process.start()
             theirs.close()
-            if self._forget and (pid := self._process.pid):
-                signal.signal(signal.SIGUSR1, lambda number, _: os.kill(pid, number))
         with contextlib.suppress(EOFError, OSError):
             self._connection.send_bytes(content)
             if self._connection.poll(self._patience):
@@ -88,8 +86,6 @@ class Fork:
             if self._forget:
                 restrict(rules)
                 self._forget()
-                faulthandler.unregister(signal.SIGUSR1)  # it may be another fork's
-                faulthandler.register(signal.SIGUSR1, 2)
             while True:
                 asking.send_bytes(self._answer(asking.recv_bytes()))
         except (EOFError, OSError):

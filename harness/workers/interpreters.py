@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
 import sys
@@ -86,8 +85,7 @@ def broken(one: Interpreter, error: str) -> Interpreter:
     if error == _LACKS.format(framework):
         why = f"{framework} is not installed in {one.shown}"
         return one.lacking(why, package=f'"{framework}"')
-    started = not error.startswith(one.shown)  # else it is its worker that says so
-    why = f"{framework} is installed but broken: {error}" if started else error
+    why = f"{framework} does not run in {one.shown}: {error}"
     numpy = f'"numpy<{below}"' if below else '"numpy"'
     package = numpy if "numpy" in error.lower() else f"--force-reinstall {framework}"
     return one.lacking(why, package=package)
@@ -124,7 +122,7 @@ def _placed(framework: str, root: Path) -> Interpreter:
 
 
 def _absent(one: Interpreter) -> Interpreter:
-    """The interpreter does not exist: its environment was not or could not be made."""
+    """The interpreter does not exist: its environment has not been made."""
     framework, environment = one.framework, one.python.parent.parent.name
     if os.environ.get(variable(framework)):
         why = f"{variable(framework)} names {one.shown}, which is not there"
@@ -137,12 +135,7 @@ def _absent(one: Interpreter) -> Interpreter:
     if one.python.is_symlink():
         why = f"{one.shown} does not run (the Python it was made from is gone)"
         return one.lacking(why, package=f"--force-reinstall {framework}")
-    make = f"make framework NAME={framework}"
     if cost := on_request(framework, one.root):
+        make = f"make framework NAME={framework}"
         return one.lacking(f"made only on request ({cost})", make)
-    note = one.root / ".uv" / f"{framework}-skipped.json"
-    try:  # scripts/environments.py leaves word of what it could not make, and why
-        reason = str(json.loads(note.read_text(encoding="utf-8"))["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return one.lacking(f"{environment} has not been made", "make environments")
-    return one.lacking(f"{environment} could not be made: {reason}", make)
+    return one.lacking(f"{environment} has not been made", "make environments")

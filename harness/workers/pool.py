@@ -3,14 +3,13 @@
 If a worker crashes or hangs, only the current task is lost: this becomes its outcome,
 the worker is replaced and the run goes on. Each job is a thread with one worker at a
 time. A free one takes the first framework in the order of `_by_framework` that no other
-has; where all are taken, it helps with one whose worker has been busy for `WORTH` s.
+has; where all are taken, it helps with one that has more than `WORTH` tasks to do.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,13 +20,12 @@ from gradwatch.harness.workers import interpreters
 from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.process import LOOK
 from gradwatch.harness.workers.worker import Died, Late, Worker
 from gradwatch.impls.catalogue import backend_names, known
 
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
-#: Seconds of work that justify another worker: importing torch takes that long.
-WORTH = 2.0
+#: Tasks that justify another worker: they take as long as importing torch, some 2 s.
+WORTH = 100
 
 #: Outcomes that nobody has taken yet: workers wait for whoever judges them.
 UNREAD = 64
@@ -46,12 +44,12 @@ class Fleet:
         self.jobs = jobs
         # Linux ends a worker with the thread that started it: these live as long.
         self._threads = ThreadPoolExecutor(jobs, "gradwatch-job")
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
         self._idle: dict[str, Worker] = {}
         self._busy: set[Worker] = set()
         self._interpreters: dict[str, Interpreter] = {}
         self._tasks: dict[str, deque[Task]] = {}
-        self._began: dict[str, float] = {}  # when the newest worker got its first task
+        self._taken = set[str]()  # frameworks that a job works for
         self._timeout, self._stopped = TIMEOUT, False
         self._jobs: list[Future[None]] = []
         self._outcomes: Queue[Outcome | None] = Queue(UNREAD)
@@ -85,7 +83,7 @@ class Fleet:
         self._tasks, self._timeout = _by_framework(tasks), timeout
         for name in self._tasks.keys() - self._interpreters.keys():
             self._interpreters[name] = interpreters.interpreter_of(name)
-        self._began, self._stopped = {}, False
+        self._taken, self._stopped = set(), False
         try:
             for _ in range(self.jobs):
                 self._jobs.append(self._threads.submit(self._work))
@@ -100,7 +98,6 @@ class Fleet:
         """End the run; the caller needs no more answers of workers that are busy."""
         with self._lock:
             self._stopped = True
-            self._lock.notify_all()
             for worker in self._busy:
                 worker.kill()
         while not all(job.done() for job in self._jobs):
@@ -128,17 +125,12 @@ class Fleet:
     def _framework(self) -> str:
         """The framework that this job works for next; "" if no task waits."""
         with self._lock:
-            while waiting := [n for n, t in self._tasks.items() if t]:
-                if self._stopped:
-                    break
-                long_ago = time.monotonic() - WORTH
-                new = [name for name in waiting if name not in self._began]
-                slow = [n for n in waiting if self._began.get(n, long_ago) < long_ago]
-                if found := [*new, *slow]:
-                    self._began[found[0]] = float("inf")
-                    return found[0]
-                self._lock.wait(LOOK)
-        return ""
+            waiting = {n: len(tasks) for n, tasks in self._tasks.items() if tasks}
+            new = [name for name in waiting if name not in self._taken]
+            slow = [name for name, count in waiting.items() if count > WORTH]
+            found = next(iter([] if self._stopped else [*new, *slow]), "")
+            self._taken.add(found)
+            return found
 
     def _worker(self, framework: str) -> Worker:
         """An idle worker or a new one, which has started."""
@@ -186,8 +178,6 @@ class Fleet:
         name, answers = worker.framework, 0
         version = str(worker.facts.get("version", ""))
         while task := self._next(name):
-            now = time.monotonic()
-            self._began[name] = min(self._began.get(name, now), now)
             try:
                 worker.send(task.request, task.payload())
             except (TypeError, ValueError, LookupError) as error:
@@ -197,7 +187,7 @@ class Fleet:
                 reply = dict(worker.answer(self._timeout))
             except Died as reason:
                 with self._lock:
-                    self._began.pop(name, None)
+                    self._taken.discard(name)
                     if changed := worker.process.poll() == CHANGED and answers:
                         self._tasks[name].appendleft(task)
                 if not changed:  # only this task is lost
@@ -215,7 +205,6 @@ class Fleet:
         with self._lock:
             self._busy.discard(worker)
             spare = self._idle.setdefault(name, worker)
-            self._lock.notify_all()  # there is nothing left to help with
         if spare is not worker:
             worker.close()
 

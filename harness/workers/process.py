@@ -11,11 +11,11 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Pipe
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import psutil
@@ -74,14 +74,14 @@ class Process:
         traced: bool = False,
         alone: bool = False,
     ) -> None:
-        self._alone, self._log = alone, -1
-        if logged or traced:  # a file that nothing is left of, however we end
-            self._log, path = tempfile.mkstemp(prefix="gradwatch-")
-            os.unlink(path)
+        self._alone, self._open = alone, contextlib.ExitStack()
         self.connection, theirs = Pipe()
+        self._open.enter_context(self.connection)
+        self._log = TemporaryFile() if logged or traced else None  # noqa: SIM115  # kept
+        log = self._open.enter_context(self._log).fileno() if self._log else -1
         module, name, *arguments = call
         number = theirs.fileno()
-        tracing = f"import faulthandler\nfaulthandler.enable({self._log})\n"
+        tracing = f"import faulthandler\nfaulthandler.enable({log})\n"
         code = (
             f"{first_line()}{tracing if traced else ''}"
             f"place = {place(measured)!r}\n{START}\n"
@@ -95,14 +95,13 @@ class Process:
                     [str(python), "-c", code],
                     stdin=stdin,
                     stdout=stdout,
-                    stderr=self._log if logged else None,
+                    stderr=log if logged else None,
                     env={**(environment or os.environ), **(variables or {})},
-                    pass_fds=[number, *([self._log] if traced else ())],
+                    pass_fds=[number, *([log] if traced else ())],
                     start_new_session=alone,
                 )
         except BaseException:
-            self.connection.close()
-            self._close_log()
+            self._open.close()
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -170,20 +169,15 @@ class Process:
 
     def tail(self) -> str:
         """The end of its standard error, without what XML cannot contain."""
-        if self._log < 0:
+        if not self._log or self._log.closed:  # by who gave up waiting
             return ""
-        start = max(0, os.fstat(self._log).st_size - _TAIL)
-        return legible(os.pread(self._log, _TAIL, start).decode(errors="replace"))
+        log = self._log.fileno()
+        start = max(0, os.fstat(log).st_size - _TAIL)
+        return legible(os.pread(log, _TAIL, start).decode(errors="replace"))
 
     def close(self) -> None:
         """End it and remove its log."""
         self.kill()
         with contextlib.suppress(psutil.Error):
             self.process.wait(DYING)
-        self.connection.close()
-        self._close_log()
-
-    def _close_log(self) -> None:
-        if self._log >= 0:  # who gave up waiting has closed it before
-            os.close(self._log)
-            self._log = -1
+        self._open.close()

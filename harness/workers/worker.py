@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import struct
 import time
@@ -17,8 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.paths import ROOT
@@ -63,7 +60,6 @@ HUGE_PAGES_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
-_SAYING = 0.5  # seconds for a hung worker to say where it is
 
 #: Of a process's CPU clocks the one that has what the scheduler accounts (the kernel's
 #: CPUCLOCK_SCHED; clock_getcpuclockid(3) gives the same number).
@@ -110,12 +106,11 @@ class Worker(Process):
     ) -> None:
         if interpreter.why_missing:
             raise Absent(interpreter.explained)
-        self.framework, self._interpreter = interpreter.framework, interpreter
-        self._answered = False
+        self.framework = interpreter.framework
         self._waiting, self._called = waiting, time.monotonic()
         self._work = self._idle = self._at_rest = 0.0
         self._nonce = ""  # what the answer must say
-        self._open = contextlib.ExitStack()
+        folder = contextlib.ExitStack()
         variables = {
             **MALLOC_ENVIRONMENT,
             **(HUGE_PAGES_ENVIRONMENT if huge_pages else {}),
@@ -124,7 +119,7 @@ class Worker(Process):
         }
         try:
             if name := traits_of(self.framework).compiles_into:
-                compiled = self._open.enter_context(scratch("worker")) / "compiled"
+                compiled = folder.enter_context(scratch("worker")) / "compiled"
                 variables[name] = str(compiled)
             super().__init__(
                 _ENDPOINT,
@@ -135,8 +130,9 @@ class Worker(Process):
                 logged=True,
             )
         except OSError as error:
-            self._open.close()
-            raise Died(self._no_worker(repr(error))) from error
+            folder.close()
+            raise Died(repr(error)) from error
+        self._open.push(folder)
         self.limit(PATIENCE)
         self.send("probe", {"framework": self.framework, "timed": timed})
 
@@ -232,42 +228,19 @@ class Worker(Process):
         try:
             answer = dict(decoded(self.heard(seconds, self._look)))
         except TimeoutError:
-            self._say_where()
-            self.end()
-            raise Late(f"no answer in {seconds:g} s {self.where()}".strip()) from None
+            self.end(0)
+            raise Late(f"no answer in {seconds:g} s") from None
         except Exception as error:  # a page, too, can write into the pipe
             raise Died(f"{self.end()}{when} {self.where()}".strip()) from error
         if answer.pop("nonce", None) != self._nonce:
             self.end(0)
             raise Died("it wrote into the pipe of its process")
-        self._answered = True
         return answer
 
     def _look(self) -> None:
         if time.monotonic() - self._called >= LOOK:
             self._called = time.monotonic()
             self._waiting()
-
-    def _say_where(self) -> None:
-        """Have it write where it is, a traceback, and kill it."""
-        before, deadline = os.fstat(self._log).st_size, time.monotonic() + _SAYING
-        with contextlib.suppress(psutil.Error):
-            self.process.send_signal(signal.SIGUSR1)  # see endpoint._settle
-        while time.monotonic() < deadline and os.fstat(self._log).st_size == before:
-            time.sleep(0.005)
-        self.kill()
-
-    def _no_worker(self, why: str) -> str:
-        return f"{self._interpreter.shown} does not run as a worker ({why})"
-
-    def _how(self, code: int) -> str:
-        how = super()._how(code)
-        return how if self._answered or code < 0 else self._no_worker(how)
-
-    def close(self) -> None:
-        """End it and remove its log, and what it has compiled."""
-        super().close()
-        self._open.close()
 
 
 def probe(interpreters: Iterable[Interpreter]) -> dict[str, Mapping[str, Any] | Died]:

@@ -106,20 +106,6 @@ def test_numpy_is_found_with_its_version_and_has_no_gpu(alone):
     assert found["numpy"].state == "ok"  # its allocator is pinned
 
 
-def test_without_python_3_10(alone, tmp_path, monkeypatch):
-    monkeypatch.delenv(variable("oneflow"), raising=False)
-    for folder in ("requirements", ".uv"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "requirements" / "oneflow.txt").touch()
-    (tmp_path / ".uv" / "oneflow-skipped.json").write_text(
-        '{"reason": "no Python 3.10 on this machine; install one"}'
-    )
-    finding = alone("oneflow")["oneflow"]
-    assert finding.state == "missing"
-    assert "no Python 3.10 on this machine; install one" in finding.why
-    assert finding.mend == "make framework NAME=oneflow"
-
-
 def test_what_is_made_on_request_is_named_with_its_cost(alone, tmp_path):
     (tmp_path / "requirements").mkdir()
     text = "# On request: 5 MB to download, 9 MB on the disk\n"
@@ -160,7 +146,7 @@ def test_with_a_broken_oneflow(alone, tmp_path, monkeypatch, lost):
     monkeypatch.setenv(variable("oneflow"), str(python))
     finding = alone("oneflow")["oneflow"]
     assert finding.state == "missing"
-    assert finding.why.startswith("oneflow is installed but broken: ")
+    assert finding.why.startswith("oneflow does not run in venv/bin/python: ")
     assert lost.rpartition("/")[2].partition(".")[0] in finding.why
     assert finding.mend == f"{python} -m pip install --force-reinstall oneflow"
 
@@ -168,9 +154,9 @@ def test_with_a_broken_oneflow(alone, tmp_path, monkeypatch, lost):
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("exit 7", "does not run as a worker (exited with status 7)"),
+        ("exit 7", "exited with status 7"),
         ("kill -SEGV $$", "killed by SIGSEGV"),
-        ("echo hello", "does not run as a worker (exited with status 0)"),
+        ("echo hello", "exited with status 0"),
     ],
 )
 def test_a_python_that_does_not_run(alone, tmp_path, monkeypatch, script, why):
@@ -185,7 +171,7 @@ def test_a_python_that_cannot_be_started_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "python").touch()  # nobody may execute it
     gone = Interpreter("torch", tmp_path / "python", "a text")
-    with pytest.raises(Died, match="does not run as a worker"):
+    with pytest.raises(Died, match="PermissionError"):
         Worker(gone)
     assert [file.name for file in tmp_path.iterdir()] == ["python"]
 

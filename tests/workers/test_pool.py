@@ -100,8 +100,8 @@ def among_others(tmp_path, planted, *, before=3, after=40):
         ("os.kill(os.getpid(), signal.SIGKILL)", "crash", "killed by SIGKILL"),
         ("os.kill(os.getpid(), 40)", "crash", "killed by signal 40"),
         ("os._exit(3)", "crash", "exited with status 3"),
-        ("while True: pass", "timeout", "no answer in 2 s in"),
-        ("ctypes.PyDLL(None).sleep(1000)", "timeout", "no answer in 2 s in"),
+        ("while True: pass", "timeout", "no answer in 2 s"),
+        ("ctypes.PyDLL(None).sleep(1000)", "timeout", "no answer in 2 s"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", "timeout", "no answer in 2 s"),
         (
             LOST,
@@ -310,7 +310,7 @@ def test_no_tasks_have_no_outcomes():
     assert list(sweep([])) == []
 
 
-def test_a_second_worker_helps_a_first_that_is_slow(tmp_path):
+def test_a_second_worker_helps_where_much_waits(tmp_path):
     """Each of two tasks waits for a sign of the other: one worker cannot do both."""
     wait = "while not os.path.exists({!r}): time.sleep(0.01)"
     tasks = []
@@ -318,6 +318,7 @@ def test_a_second_worker_helps_a_first_that_is_slow(tmp_path):
         sign, awaited = str(tmp_path / mine), str(tmp_path / other)
         planted = f"open({sign!r}, 'w').close()\n{wait.format(awaited)}"
         tasks.append(task(page(folder(tmp_path, f"page {mine}"), forward=planted)))
+    tasks += [task(page(folder(tmp_path, "clean")))] * pool.WORTH
     outcomes = list(sweep(tasks, jobs=2, timeout=20.0))
     assert {outcome.kind for outcome in outcomes} == {"result"}
 
@@ -326,16 +327,6 @@ def test_a_second_worker_is_not_started_for_a_little_work(tmp_path):
     at = tmp_path / "pid"
     tasks = [task(page(tmp_path, forward=leave_pid(at)))] * 50
     assert len(list(sweep(tasks, jobs=2))) == 50
-    assert len(pids(at)) == 1
-
-
-def test_a_first_task_that_is_slow_starts_no_second_worker(tmp_path):
-    """Frameworks that compile take long for the first, and not for the others."""
-    at = tmp_path / "pid"
-    slow = page(folder(tmp_path, "slow"), forward=f"{leave_pid(at)}; time.sleep(0.2)")
-    quick = page(folder(tmp_path, "quick"), forward=leave_pid(at))
-    tasks = [task(slow), *[task(quick)] * 60]
-    assert len(list(sweep(tasks, jobs=2))) == len(tasks)
     assert len(pids(at)) == 1
 
 
