@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.project.traits import traits_of
 from gradwatch.impls import graph
 from gradwatch.impls.backends._functional import COMPOSED
 from gradwatch.impls.backends._torchlike_names import ArrayNames
@@ -22,42 +23,6 @@ from gradwatch.impls.contract import Problem, Unsupported, as_tuple
 
 TORCH_LIKE = ("torch", "oneflow")
 WIDTH = 88  # characters of a line: a call used once stands inside another up to here
-
-#: By framework: the module of array functions, and what is called otherwise there.
-_NAMES: dict[str, tuple[str, dict[str, str]]] = {
-    "autograd": (
-        "np",
-        {
-            "sigmoid": "special.expit",
-            "erf": "special.erf",
-            "logsumexp": "special.logsumexp",
-            "stop_gradient": "getval",
-        },
-    ),
-    "jax": (
-        "jnp",
-        {
-            "sigmoid": "jax.nn.sigmoid",
-            "logsumexp": "jax.nn.logsumexp",
-            "stop_gradient": "jax.lax.stop_gradient",
-            "erf": "jax.lax.erf",
-            "rsqrt": "jax.lax.rsqrt",
-        },
-    ),
-    "mlx": ("mx", {}),
-    "paddle": ("paddle", {"expand_dims": "paddle.unsqueeze"}),
-    "tensorflow": (
-        "tnp",
-        {
-            **{n: f"tf.reduce_{n}" for n in ("sum", "mean", "max", "prod")},
-            **{n: f"tf.math.{n}" for n in ("sigmoid", "erf", "rsqrt")},
-            "logsumexp": "tf.reduce_logsumexp",
-            "stop_gradient": "tf.stop_gradient",
-            "take": "tf.gather",
-        },
-    ),
-}
-_OWN = {"jax": ("take", "astype"), "mlx": ("take", "take_along_axis")}
 
 
 class Unwritten(Exception):
@@ -220,9 +185,8 @@ class Names:
             if name == "where" and self._framework == "torch":
                 return self._torch.F.where(*args)
             return getattr(self._torch, name)(*args, **options)
-        module, names = _NAMES[self._framework]
-        own = _OWN.get(self._framework, ())
-        if name in COMPOSED and name not in (*own, *names):
+        names = traits_of(self._framework).names
+        if name in COMPOSED and name not in names:
             return COMPOSED[name](self, *args, **options)
         if self._framework == "paddle":
             args, options = _for_paddle(self._tape, name, args, options)
@@ -230,7 +194,9 @@ class Names:
                 return args[0].detach()
             if name == "pad":
                 name = "nn.functional.pad"
-        return Noted(self._tape, names.get(name, f"{module}.{name}"))(*args, **options)
+        return Noted(self._tape, names.get(name, f"{names['']}.{name}"))(
+            *args, **options
+        )
 
 
 def _for_paddle(tape: Tape, name: str, args: Any, options: Any) -> Any:

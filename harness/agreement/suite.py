@@ -399,8 +399,8 @@ def keep_worst(worst: Pairs, pairs: Pairs) -> None:
 
 # Frameworks that compile each shape are judged in part, unless they and an op, or a
 # case, are named: all cases of all ops would take JAX half an hour, and inductor takes
-# 2 s for each shape, layout and precision. Each op is judged in its first case, in all
-# regimes of values, since the numbers of a tensor cost nothing.
+# 2 s for each shape, layout and precision. Each op is judged in its first case, in C
+# order, in all regimes of values, since the numbers of a tensor cost nothing.
 
 
 def precisions(backend: str) -> Sequence[str]:
@@ -411,19 +411,15 @@ def precisions(backend: str) -> Sequence[str]:
 
 def in_sample(trial: Trial, backend: str) -> bool:
     """Whether a backend is judged in a trial when nothing is named."""
-    some = precisions(backend)
-    if not some:
-        return True
-    first = next(iter(trial.problem.op.cases), "")
-    laid_out = traits_of(backend).compiles_layouts and trial.layout != "contiguous"
-    return trial.case == first and trial.problem.dtype in some and not laid_out
+    some, first = precisions(backend), next(iter(trial.problem.op.cases), "")
+    kind = trial.case, trial.layout, trial.problem.dtype
+    return not some or kind in {(first, "contiguous", dtype) for dtype in some}
 
 
 def explained(backends: Sequence[str]) -> dict[str, str]:
     """What is judged of those backends that are judged in part, and why."""
     return {
-        backend: "judged in the first case of each op"
-        f"{', in C order' if traits_of(backend).compiles_layouts else ''}, in "
+        backend: "judged in the first case of each op, in C order, in "
         f"{' and '.join(some)}: "
         "every shape is compiled; name --op and --backend to judge all of it"
         for backend in backends

@@ -9,7 +9,7 @@ operations of an older commit are measured. Standard library only: workers ask, 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ class Traits:
         compiles_into: The variable that names the folder for what it compiles, where
             a process needs its own: what the user has compiled does not grow.
         sampled: Precisions of that sample.
-        compiles_layouts: It compiles each memory layout, too: its sample is in C order.
         crashes: Legal inputs crash it again and again, so it runs last.
         polls: Its threads poll for work and so are never idle.
         flushes: Why it takes subnormal numbers on the CPU for zero; "" if it does not.
@@ -48,6 +47,8 @@ class Traits:
         second_order: It has forward mode or a double backward.
         half: It has kernels in 16 bits on the CPU.
         second_order_listed: Its defects of second order are all known outcomes.
+        names: Its own call for a name of the array API, as a script writes it; for ""
+            the module that has all others.
     """
 
     title: str = ""
@@ -55,7 +56,6 @@ class Traits:
     compiles: bool = False
     compiles_into: str = ""
     sampled: tuple[str, ...] = ("float32",)
-    compiles_layouts: bool = False
     crashes: bool = False
     polls: bool = False
     flushes: str = ""
@@ -69,6 +69,7 @@ class Traits:
     second_order: bool = True
     half: bool = True
     second_order_listed: bool = False
+    names: dict[str, str] = field(default_factory=dict)
 
 
 @cache

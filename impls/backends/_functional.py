@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,16 @@ class Names:
         if here or name not in COMPOSED:
             return getattr(self._module, name)
         return partial(COMPOSED[name], self)
+
+
+def own_names(traits: Mapping[str, Any], **modules: Any) -> dict[str, Any]:
+    """The functions of modules that a door's traits name."""
+    called = {n: path.partition(".") for n, path in traits["names"].items() if n}
+    return {
+        name: attrgetter(path)(modules[module])
+        for name, (module, _, path) in called.items()
+        if module in modules
+    }
 
 
 def sliding_windows(

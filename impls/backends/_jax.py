@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gradwatch.impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._functional import Functional, Names, own_names
 from gradwatch.impls.backends._jax_second import hvp, jvp
 
 TRAITS = {
@@ -17,6 +17,16 @@ TRAITS = {
     "flushes": "XLA's threads on the CPU take subnormal numbers for zero",
     "learns_wanted": False,
     "second_order_listed": True,
+    "names": {
+        "": "jnp",
+        "take": "jnp.take",
+        "astype": "jnp.astype",
+        "sigmoid": "jax.nn.sigmoid",
+        "logsumexp": "jax.nn.logsumexp",
+        "stop_gradient": "jax.lax.stop_gradient",
+        "erf": "jax.lax.erf",
+        "rsqrt": "jax.lax.rsqrt",
+    },
 }
 
 
@@ -44,13 +54,11 @@ def compiled(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, partial(backward, back)
 
 
-NAMES = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
-NAMES |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
 door = partial(
     Functional,
     "jax",
     settled(),
-    first=Names(jnp, **NAMES),
+    first=Names(jnp, **own_names(TRAITS, jax=jax)),
     tensor=jnp.array,
     array=np.array,
     vjp=vjp,

@@ -10,7 +10,14 @@ import numpy as np
 
 from gradwatch.impls.backends._functional import Functional, Names
 
-TRAITS = {"title": "MLX"}
+TRAITS = {
+    "title": "MLX",
+    "names": {
+        "": "mx",
+        "take": "mx.take",
+        "take_along_axis": "mx.take_along_axis",
+    },
+}
 
 
 def tensor(array: Any, dtype: str) -> Any:

@@ -7,9 +7,12 @@ import numpy as np
 import paddle
 from paddle.nn.functional import pad
 
-from gradwatch.impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._functional import Functional, Names, own_names
 
-TRAITS = {"title": "Paddle"}
+TRAITS = {
+    "title": "Paddle",
+    "names": {"": "paddle", "expand_dims": "paddle.unsqueeze"},
+}
 
 
 def reduction(function: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -38,7 +41,7 @@ NAMES = {
     "maximum": lambda a, b: paddle.maximum(a, beside(a, b)),
     "where": lambda c, a, b: paddle.where(c, beside(b, a), beside(a, b)),
     "pad": lambda x, w, how, constant_values: pad(x, sum(w, ()), how, constant_values),
-    "expand_dims": paddle.unsqueeze,
+    **own_names(TRAITS, paddle=paddle),
     "stop_gradient": lambda x: x.detach(),
 }
 door = partial(

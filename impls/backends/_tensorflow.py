@@ -8,11 +8,24 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import numpy as tnp
 
-from gradwatch.impls.backends._functional import Functional, Names
+from gradwatch.impls.backends._functional import Functional, Names, own_names
 
 TRAITS = {
     "title": "TensorFlow",
     "flushes": "its executors set FTZ and DAZ for every kernel on the CPU",
+    "names": {
+        "": "tnp",
+        "sum": "tf.reduce_sum",
+        "mean": "tf.reduce_mean",
+        "max": "tf.reduce_max",
+        "prod": "tf.reduce_prod",
+        "logsumexp": "tf.reduce_logsumexp",
+        "sigmoid": "tf.math.sigmoid",
+        "erf": "tf.math.erf",
+        "rsqrt": "tf.math.rsqrt",
+        "take": "tf.gather",
+        "stop_gradient": "tf.stop_gradient",
+    },
 }
 
 
@@ -33,21 +46,16 @@ def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, lambda dys: tape.gradient(y, wanted, output_gradients=dys)
 
 
-REDUCTIONS = ("sum", "mean", "max", "prod", "logsumexp")
-NAMES = {
-    **{n: getattr(tf, f"reduce_{n}") for n in REDUCTIONS},
-    **{n: getattr(tf.math, n) for n in ("sigmoid", "erf", "rsqrt")},
-    "pad": lambda x, widths, mode, constant_values: tf.pad(
-        x, widths, mode, tf.constant(constant_values, x.dtype)
-    ),
-    "take": tf.gather,
-    "stop_gradient": tf.stop_gradient,
-}
+def pad(x: Any, widths: Any, mode: str, constant_values: float) -> Any:
+    """A border around a tensor, of its own dtype."""
+    return tf.pad(x, widths, mode, tf.constant(constant_values, x.dtype))
+
+
 door = partial(
     Functional,
     "tensorflow",
     settled(),
-    first=Names(tnp, **NAMES),
+    first=Names(tnp, pad=pad, **own_names(TRAITS, tf=tf)),
     tensor=lambda array, dtype: tf.constant(np.array(array), dtype),
     array=lambda tensor: np.array(tf.convert_to_tensor(tensor)),
     vjp=vjp,

@@ -23,13 +23,11 @@ def test_of_the_others_the_first_case_is_judged_in_every_regime(backend):
     assert {t.problem.dtype for t in chosen} == {*precisions(backend)}
 
 
-@pytest.mark.parametrize(
-    ("backend", "layouts"),
-    [("jax_jit", {"contiguous", "sliced"}), ("torch_compile", {"contiguous"})],
-)
-def test_a_sample_has_other_layouts_unless_each_is_compiled(backend, layouts):
+@pytest.mark.parametrize("backend", ["jax_jit", "torch_compile"])
+def test_a_sample_is_in_c_order(backend):
     given = trials(load_op("softmax"), regimes=["normal", "sliced"])
-    assert {one.layout for one in given if in_sample(one, backend)} == layouts
+    found = {one.layout for one in given if in_sample(one, backend)}
+    assert found == {"contiguous"}
 
 
 def test_the_reason_says_how_to_judge_the_rest():
