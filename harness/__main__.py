@@ -25,7 +25,7 @@ from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import UnknownName, known, op_names, op_page
 
 if TYPE_CHECKING:
-    from gradwatch.harness.workers.child import Link
+    from gradwatch.harness.workers.process import Link
 
 #: Commands that need no project; others do where only pages outside it are judged.
 _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
@@ -117,7 +117,7 @@ def apart(called: Called) -> int:
 
     A Ctrl-C interrupts the child, which says what it has and how it ends.
     """
-    from gradwatch.harness.workers.child import Child, Failed
+    from gradwatch.harness.workers.process import Child, Failed
 
     with Child(command, stdin=None, stdout=None, variables={}) as child:
         child.ask(called)
@@ -138,7 +138,7 @@ def apart(called: Called) -> int:
 
 def command(content: bytes, link: Link) -> None:
     """The job: run a command line, and hand over its exit code."""
-    from gradwatch.harness.workers.child import PATIENCE
+    from gradwatch.harness.workers.process import PATIENCE
 
     called = msgspec.msgpack.decode(content, type=Called)
     sys.argv, link.patience = [*called.arguments], called.patience or PATIENCE

@@ -37,7 +37,7 @@ from gradwatch.harness.project.documents import packed
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.workers.child import Child, Failed
+from gradwatch.harness.workers.process import Child, Failed
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -16,8 +16,7 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.verdicts import SIGNS
-from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Outcome, Task
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem
 

@@ -4,8 +4,7 @@ from itertools import product
 
 from gradwatch.harness.agreement.suite import Agreement, gone, verdicts
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Task
 
 
 def agree(

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from gradwatch.harness import __main__ as command_line
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.child import Child, Job
+from gradwatch.harness.workers.process import Child, Job
 
 _kept: dict[Job, Child] = {}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls.contract import Op, Problem
 
 _PAGE = """

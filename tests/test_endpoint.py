@@ -14,7 +14,7 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded, encoded
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Problem
 

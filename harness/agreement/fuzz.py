@@ -28,8 +28,7 @@ from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.project.records import AgreeRecord, FindingRecord
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Task
 from gradwatch.impls.contract import Case, Op
 
 BATCH = 20  # trials: about a second, mostly for OneFlow

@@ -31,10 +31,9 @@ from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.workers.child import Child, Failed, Link
-from gradwatch.harness.workers.messages import Outcome, Task
 from gradwatch.harness.workers.pages import Pages
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Outcome, Task
+from gradwatch.harness.workers.process import Child, Failed, Link
 from gradwatch.impls.catalogue import framework_of
 from gradwatch.impls.contract import Op
 

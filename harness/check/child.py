@@ -22,7 +22,7 @@ from gradwatch.harness.check.frameworks import are_of_jax
 from gradwatch.harness.check.report import Report
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.tracing import Untraceable
-from gradwatch.harness.workers.child import Link
+from gradwatch.harness.workers.process import Link
 from gradwatch.impls.catalogue import UnknownName, known, op_names
 
 Announce = Callable[[str], None] | None

@@ -40,7 +40,7 @@ from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
 from gradwatch.harness.project.requested import Required, left_out
 from gradwatch.harness.project.verdicts import MEANINGS, SIGNS
-from gradwatch.harness.workers.child import Child
+from gradwatch.harness.workers.process import Child
 from gradwatch.impls.catalogue import framework_of
 
 

@@ -18,8 +18,8 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
-from gradwatch.harness.workers.child import Child, Failed
 from gradwatch.harness.workers.confinement import bare_environment
+from gradwatch.harness.workers.process import Child, Failed
 from gradwatch.impls.catalogue import known
 
 #: Of a training of code that nobody trusts, where `--train` does not say.

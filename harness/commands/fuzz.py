@@ -17,8 +17,8 @@ from gradwatch.harness.console.terminal import ending, output, progress, say
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import FindingRecord, FuzzSummary
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.process import PATIENCE, Child, Failed, Link
 from gradwatch.impls.catalogue import framework_of, load_op
 from gradwatch.impls.contract import Op
 

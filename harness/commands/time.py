@@ -23,10 +23,9 @@ from gradwatch.harness.project.requested import Required
 from gradwatch.harness.timing.remote import PHASES, time_trial, workers
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.child import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.interpreters import interpreter_of
-from gradwatch.harness.workers.messages import Task, why_unfit
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Task, why_unfit
+from gradwatch.harness.workers.process import PATIENCE, Child, Failed, Link
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of
 

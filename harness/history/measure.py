@@ -29,9 +29,9 @@ from gradwatch.harness.timing.evidence.rotation import unforeseen
 from gradwatch.harness.timing.remote import PHASES, prepare_steps, workers
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.steps import why_not_timed
-from gradwatch.harness.workers.child import Child, Failed, Link
 from gradwatch.harness.workers.interpreters import Interpreter
-from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
+from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
+from gradwatch.harness.workers.process import Child, Failed, Link
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of, load_op
 

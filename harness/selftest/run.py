@@ -22,8 +22,7 @@ from gradwatch.harness.selftest.examine import read
 from gradwatch.harness.selftest.mutants import PLANTED, read_mistakes
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.workers.interpreters import interpreter_of, on_request
-from gradwatch.harness.workers.messages import Outcome, Task
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Outcome, Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op
 

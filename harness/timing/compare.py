@@ -30,7 +30,7 @@ from gradwatch.harness.timing.samples import (
     verdict_on,
 )
 from gradwatch.harness.workers.interpreters import interpreter_of
-from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
+from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 

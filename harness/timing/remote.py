@@ -19,7 +19,7 @@ from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.samples import Samples, few
 from gradwatch.harness.timing.timers import SHORTEST, Reading
 from gradwatch.harness.workers.interpreters import interpreter_of
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import framework_of
 

@@ -1,12 +1,10 @@
 """Workers: runs each framework in a process of its own, and talks to it.
 
 - interpreters: which Python runs which framework, and what it has
-- process: `Process`: starts, hears and ends a process of ours
-- child: `Child`: a job in such a process, which a page can end
+- process: `Process`: starts, hears and ends a process of ours; `Child`: a job in one
 - worker: `Worker`: a framework's process that answers requests
 - fork: `Fork`: a fork of a process, for code of a page
-- pool: `Fleet`: many tasks on several workers
-- messages: `Task` and `Outcome`, and how they are encoded
+- pool: `Task` and `Outcome`; `Fleet`: many tasks on several workers
 - arrays: arrays as bytes
 - evaluate: forward and backward of one problem, also under stress (in the worker)
 """

@@ -50,7 +50,7 @@ class PartlyFrozen(Problem):
 
 
 def evaluate(request: Request) -> dict[str, Any]:
-    """Outputs, gradients and state of a backend; see `messages.Outcome`.
+    """Outputs, gradients and state of a backend; see `pool.Outcome`.
 
     Raises:
         Missing: The framework or the device is missing.

@@ -19,7 +19,7 @@ import numpy as np
 
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
 from gradwatch.harness.workers.fork import Ended, Fork
-from gradwatch.harness.workers.process import Process
+from gradwatch.harness.workers.process import PageEnded, Process
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
 
@@ -32,10 +32,6 @@ _LISTS = "cases", "sizes", "odd"
 _WORDS = "inputs", "outputs", "state", "integers"
 
 
-class PageEnded(BaseException):
-    """The process of a page has ended; the message says how."""
-
-
 class PageError(Exception):
     """What a page raised, under the name of its class."""
 
@@ -45,12 +41,6 @@ class Pages(Process):
 
     def __init__(self) -> None:
         super().__init__(__name__, serve.__name__)
-
-    def __enter__(self) -> Pages:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def load(self, source: str) -> Op:
         """The op of a page, by its name or by the path of a page, without its code.

@@ -22,7 +22,7 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.interpreters import Interpreter
-from gradwatch.harness.workers.process import LOOK, Process
+from gradwatch.harness.workers.process import Process
 
 # glibc's allocator is fixed in one mode, so that times of fresh processes can be
 # compared. By default it changes its thresholds while a process runs: one process gets
@@ -107,7 +107,7 @@ class Worker(Process):
         if interpreter.why_missing:
             raise Absent(interpreter.explained)
         self.framework = interpreter.framework
-        self._waiting, self._called = waiting, time.monotonic()
+        self._waiting = waiting
         self._work = self._idle = self._at_rest = 0.0
         self._nonce = ""  # what the answer must say
         folder = contextlib.ExitStack()
@@ -226,7 +226,7 @@ class Worker(Process):
             Died: There will be none.
         """
         try:
-            answer = dict(decoded(self.heard(seconds, self._look)))
+            answer = dict(decoded(self.heard(seconds, self._waiting)))
         except TimeoutError:
             self.end(0)
             raise Late(f"no answer in {seconds:g} s") from None
@@ -236,11 +236,6 @@ class Worker(Process):
             self.end(0)
             raise Died("it wrote into the pipe of its process")
         return answer
-
-    def _look(self) -> None:
-        if time.monotonic() - self._called >= LOOK:
-            self._called = time.monotonic()
-            self._waiting()
 
 
 def probe(interpreters: Iterable[Interpreter]) -> dict[str, Mapping[str, Any] | Died]:

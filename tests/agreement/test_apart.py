@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from gradwatch.harness.agreement.suite import Asked, judge, judged
-from gradwatch.harness.workers.child import Child
+from gradwatch.harness.workers.process import Child
 from tests.frameworks import usable
 from tests.pages import CUBE
 
@@ -17,7 +17,7 @@ from tests.pages import CUBE
 EVIL = {
     "judge": "import sys; m = sys.modules.get('gradwatch.harness.judging.verdict');"
     " m and setattr(m, 'judge_tensors', lambda *a, **k: ())",
-    "accepted": "import sys; m = sys.modules.get('gradwatch.harness.workers.messages');"
+    "accepted": "import sys; m = sys.modules.get('gradwatch.harness.workers.pool');"
     " m and setattr(m.Outcome, 'judged', lambda *a, **k: ())",
     "engine": "import gradwatch.impls.graph as g; g.PRIMITIVES.clear()",
     "numpy": "import numpy as np; np.asarray = lambda *a, **k: 1 / 0",

@@ -7,7 +7,7 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.precisions import TF32_ROUNDOFF, compute_on
 from gradwatch.harness.timing.evidence.proof import Judge
 from gradwatch.harness.workers.arrays import encoded
-from gradwatch.harness.workers.messages import Outcome
+from gradwatch.harness.workers.pool import Outcome
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem, Result
 from tests.agreed import agree

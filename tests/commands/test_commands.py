@@ -19,7 +19,7 @@ from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import SOURCE
-from gradwatch.harness.workers.child import Child
+from gradwatch.harness.workers.process import Child
 from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
 from tests.pages import plant

@@ -11,7 +11,7 @@ import psutil
 
 from gradwatch.harness.agreement.suite import Agreement, Asked, judge, judged
 from gradwatch.harness.project.verdicts import PASSING
-from gradwatch.harness.workers.child import Child
+from gradwatch.harness.workers.process import Child
 from tests.faults.campaign import Fault
 from tests.faults.processes import ended
 from tests.pages import CUBE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, output_shapes, trial
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Case, Op, Problem
 

@@ -10,7 +10,7 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.pool import Outcome, Task
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem, Result
 

@@ -33,7 +33,7 @@ from gradwatch.harness.timing.handlers import evidence
 from gradwatch.harness.timing.steps import aligned, timer_of
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import Missing, evaluate
-from gradwatch.harness.workers.messages import Outcome, Task, why_unfit
+from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
 from gradwatch.impls.catalogue import load_backend, load_op
 from gradwatch.impls.contract import Step, Unsupported
 

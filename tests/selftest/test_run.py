@@ -19,7 +19,7 @@ from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted, read_mistakes
 from gradwatch.harness.selftest.run import QUICK, chosen
 from gradwatch.harness.selftest.scoring import Score, records
-from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.pool import Outcome, Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Op
 from scripts import evidence

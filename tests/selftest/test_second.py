@@ -10,7 +10,7 @@ from gradwatch.harness.selftest.examine import JUDGE, examine, read
 from gradwatch.harness.selftest.mutants import KINDS, Sweep, mistakes
 from gradwatch.harness.selftest.run import FULL, QUICK, chosen, tasks
 from gradwatch.harness.selftest.scoring import Score
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls.catalogue import load_op
 
 LINE = "double backward, float64, effect over 1e-06: at least 99.0% caught"

@@ -335,7 +335,7 @@ def test_a_process_that_a_page_has_let_go_is_found(tmp_path):
 def test_a_remote_sample_is_taken_by_the_workers_own_clock():
     with contextlib.closing(Worker(interpreter_of("numpy"))) as line:
         payload = {"options": {"steps": {"one": "numpy_manual"}}}
-        from gradwatch.harness.workers.messages import Task
+        from gradwatch.harness.workers.pool import Task
 
         task = Task(square(), "numpy_manual")
         line.ask("prepare", **{**task.payload(), **payload})

@@ -21,7 +21,7 @@ from gradwatch.harness.timing.steps import (
 )
 from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.arrays import encoded
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.command_line import gradwatch
 

@@ -19,7 +19,7 @@ from gradwatch.harness.timing.evidence import proof
 from gradwatch.harness.timing.remote import time_trial
 from gradwatch.harness.timing.steps import _busy
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.messages import Outcome
+from gradwatch.harness.workers.pool import Outcome
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.agreed import agree
 

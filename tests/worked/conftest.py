@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem
 from tests.frameworks import ON_EVERY_PAGE

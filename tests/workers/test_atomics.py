@@ -9,7 +9,7 @@ import pytest
 
 from gradwatch.harness.endpoint import answer
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.workers.messages import Outcome
+from gradwatch.harness.workers.pool import Outcome
 from gradwatch.impls.catalogue import load_op
 from tests.square import page, task
 

@@ -9,7 +9,7 @@ from gradwatch.harness.endpoint import answer
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers.arrays import LAYOUTS
 from gradwatch.harness.workers.evaluate import stressed
-from gradwatch.harness.workers.messages import Outcome, Task
+from gradwatch.harness.workers.pool import Outcome, Task
 from gradwatch.impls.contract import Op, Problem, Result
 from tests.square import DX, DY, X, page, task
 

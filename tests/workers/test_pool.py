@@ -23,8 +23,7 @@ from gradwatch.harness.workers.interpreters import (
     interpreter_of,
     variable,
 )
-from gradwatch.harness.workers.messages import Task
-from gradwatch.harness.workers.pool import Fleet
+from gradwatch.harness.workers.pool import Fleet, Task
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import UnknownName, load_op
 from gradwatch.impls.contract import Op, Problem

@@ -14,7 +14,7 @@ import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.workers.interpreters import interpreter_of
-from gradwatch.harness.workers.messages import Task
+from gradwatch.harness.workers.pool import Task
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls.catalogue import load_op
 from tests.pages import plant

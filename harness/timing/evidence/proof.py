@@ -26,7 +26,7 @@ from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import Place
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded
-from gradwatch.harness.workers.messages import why_unfit
+from gradwatch.harness.workers.pool import why_unfit
 from gradwatch.harness.workers.worker import Died, Worker
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array, Problem

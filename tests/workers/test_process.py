@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.workers.child import Child, Link
+from gradwatch.harness.workers.process import Child, Link
 
 
 class Said(msgspec.Struct):
@@ -69,7 +69,7 @@ def say(found: object) -> None:
 
 def run(case: str) -> list[dict[str, object]]:
     """What a process says that has no threads but its own."""
-    code = f"from tests.workers.test_child import main; main({case!r})"
+    code = f"from tests.workers.test_process import main; main({case!r})"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=ROOT,
@@ -108,7 +108,7 @@ def test_a_process_that_a_page_has_forked_does_not_keep_the_pipe() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others end when they are idle")
 def test_the_child_ends_with_the_command() -> None:
-    code = "from tests.workers.test_child import main; main('orphan')"
+    code = "from tests.workers.test_process import main; main('orphan')"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=60
     )
