@@ -84,7 +84,7 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         "fastest": {op: best for op, row in shown.items() if (best := _fastest(row))},
         "right": _right(here, shown, history),
         "fast": _fast(shown, history),
-        "commits": sorted(commit_rows(history), key=lambda r: r.urgency)[:COMMITS],
+        "commits": commit_rows(history)[:COMMITS],
         "versions": sorted(pair for pair in versions if pair[1]),
         "checked": [r for s in here.sources if s.kind == "check" for r in s.records],
     }
@@ -134,14 +134,13 @@ def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, An
 def _fast(cells: Cells, history: History) -> dict[str, Any]:
     """The second answer: what got slower or faster, and who is fastest."""
     timed = [move for move in moves(history) if move.series.is_time]
-    clear = [move for move in timed if move.change.clear]
-    sure = [move for move in clear if move.change.state == "confirmed"]
+    sure = [move for move in timed if move.change.state == "confirmed"]
     best = Counter(filter(None, map(_fastest, cells.values())))
     return {
         "slower": [m for m in sure if m.change.worse],
         "faster": [m for m in sure if not m.change.worse],
         "suspected": [m for m in timed if m.change.state == "suspected"],
-        "shown": sure[:MOST] or clear[:3],
+        "shown": sure[:MOST],
         "best": best.most_common(3),
         "timed": sum(best.values()),
         "series": sum(one.is_time for one in history.series),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,6 @@ from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.git import Commit
 
 Values = NDArray[np.float64]
-
-#: The share by which a time must have changed to be called slower or faster.
-LEAST = 0.03
 
 # Readable names of metrics; in any other name the underscores become blanks.
 METRICS = {
@@ -49,12 +45,6 @@ class LevelChange:
     high: float
     worse: bool
     state: str
-
-    @property
-    def clear(self) -> bool:
-        """Whether it is confirmed, or its whole interval is past the least effect."""
-        nearest = min(abs(self.low), abs(self.high)) if self.low * self.high > 0 else 0
-        return self.state == "confirmed" or nearest > LEAST
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +75,11 @@ class Series:
         return self.metric.endswith(" pass")
 
     @property
-    def present(self) -> list[int]:
-        """The indices of the commits with a value."""
-        return [int(i) for i in np.flatnonzero(~np.isnan(self.values))]
-
-    @property
     def wrong_since(self) -> int | None:
         """The commit since which the gradient is wrong, if the newest has it wrong."""
-        right = [i for i in self.present if i not in self.past]
-        wrong = [i for i in self.present if not right or i > right[-1]]
+        present = np.flatnonzero(~np.isnan(self.values)).tolist()
+        right = [i for i in present if i not in self.past]
+        wrong = [i for i in present if not right or i > right[-1]]
         return wrong[0] if wrong and right else None
 
 
@@ -105,8 +91,7 @@ class History:
     series: tuple[Series, ...] = ()
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """A change of level of a series, and the first commit after it."""
 
     series: Series
@@ -118,81 +103,54 @@ class Move:
         """Whether a gradient became wrong."""
         return self.change.worse and self.change.index in self.series.past
 
-    @property
-    def urgency(self) -> tuple[Any, ...]:
-        """Sorts moves, the worst first."""
-        change = self.change
-        rank = (not self.wrong, change.state != "confirmed", not change.worse)
+
+def moves(history: History) -> list[Move]:
+    """All changes of level, the worst first: two single values always differ."""
+
+    def urgency(move: Move) -> tuple[Any, ...]:
+        change = move.change
+        rank = (not move.wrong, change.state != "confirmed", not change.worse)
         return (*rank, -abs(change.relative_change))
 
-
-def moves(history: History) -> tuple[Move, ...]:
-    """All changes of level, the worst first: two single values always differ."""
-    moved = [
+    moved = (
         Move(series, change, history.commits[change.index])
         for series in history.series
         for change in series.changes
-    ]
-    return tuple(sorted(moved, key=lambda move: move.urgency))
+    )
+    return sorted(moved, key=urgency)
 
 
 # Commits ------------------------------------------------------------------------
 
 
-@dataclass
-class CommitRow:
+class CommitRow(NamedTuple):
     """A measured commit; `place` is its index.
 
-    `wrong` are the ops and backends whose gradient is wrong at it, `became` those that
-    were right before. `mean` is the geometric mean of all times over those before.
+    `wrong` are the ops and lines whose gradient is wrong at it, those that became so
+    first; it is `judged` if any gradient was.
     """
 
     place: int
     commit: Commit
-    gradients: int = 0
-    wrong: list[Place] = field(default_factory=list)
-    became: list[Place] = field(default_factory=list)
-    slower: list[Move] = field(default_factory=list)
-    faster: list[Move] = field(default_factory=list)
-    mean: float | None = None
-
-    @property
-    def urgency(self) -> tuple[Any, ...]:
-        """Sorts rows: the worst first, and of equals the newest."""
-        sure = [move for move in self.slower if move.change.state == "confirmed"]
-        counts = (self.became, self.wrong, sure, self.slower)
-        return (*(-len(some) for some in counts), -self.place)
+    judged: bool
+    wrong: list[Place]
+    moves: list[Move]
 
 
 def commit_rows(history: History) -> list[CommitRow]:
-    """The rows of all commits, the newest first."""
-    rows = [CommitRow(i, commit) for i, commit in enumerate(history.commits)]
-    logs: dict[int, list[float]] = defaultdict(list)
-    for series in history.series:
-        place, present = (series.op, series.line), series.present
-        for last, at in zip([None, *present], present, strict=False):
-            row = rows[at]
-            if series.metric.startswith("worst"):
-                row.gradients += 1
-                if at in series.past:  # once, in however many precisions
-                    row.wrong += [place] if place not in row.wrong else []
-                    if last not in series.past and place not in row.became:
-                        row.became.append(place)
-            elif series.is_time and last == at - 1:
-                logs[at] += _growth(*map(float, series.values[[last, at]]))
-    for move in moves(history):
-        if move.series.is_time:
-            row = rows[move.change.index]
-            (row.slower if move.change.worse else row.faster).append(move)
-    for at, several in logs.items():
-        rows[at].mean = math.exp(min(fmean(several), 700))
-    return rows[::-1]
-
-
-def _growth(before: float, after: float) -> list[float]:
-    """The logarithm of what a time has grown by; none of what is no time."""
-    fine = min(before, after) > 0 and max(before, after) < math.inf
-    return [math.log(after) - math.log(before)] if fine else []
+    """The rows of all commits: those at which something got worse, then the newest."""
+    moved, rows = defaultdict[int, list[Move]](list), list[CommitRow]()
+    for move in sorted(moves(history), key=lambda move: not move.change.worse):
+        moved[move.change.index].append(move)
+    gradients = [one for one in history.series if one.metric == METRICS[GRADIENT]]
+    for place in dict.fromkeys([*moved, *reversed(range(len(history.commits)))]):
+        became = [(m.series.op, m.series.line) for m in moved[place] if m.wrong]
+        wrong = [(one.op, one.line) for one in gradients if place in one.past]
+        judged = any(not math.isnan(one.values[place]) for one in gradients)
+        wrong = [*dict.fromkeys(became + wrong)]  # in however many precisions
+        commit = history.commits[place]
+        rows.append(CommitRow(place, commit, judged, wrong, moved[place]))
+    return rows
 
 
 def wrong_since(history: History) -> dict[Place, Commit]:

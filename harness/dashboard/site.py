@@ -130,8 +130,7 @@ def _write_lists(
     writer: Writer, here: MachineResults, cells: Cells, history: History
 ) -> None:
     """Write the pages of changes and findings, and one for each backend that ran."""
-    rows = commit_rows(history)
-    moved = moves(history)
+    rows, moved = sorted(commit_rows(history), reverse=True), moves(history)
     writer.page("changes.html", "changes.html.j2", rows=rows, moves=moved)
     records = here.records()
     lists = {
