@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gradwatch.harness.dashboard.op_source import by_group
+from gradwatch.harness.dashboard.pages import by_group
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.impls.catalogue import op_names

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -200,109 +200,71 @@ def _place(module: Any, root: Path) -> str:
 
 
 def _formula(function: Any, name: str) -> str:
-    """Return the function's own text in array-API names, else a place to write it.
-
-    The page is read without the module, so what the text uses of it comes along.
-    """
+    """Return the function's own text in array-API names, else a place to write it."""
     unknown = f'raise NotImplementedError("write here what {name} computes, with xp")'
-    node = _parsed(function)
-    if node is None:
+    read = _read(function, set())
+    if read is None:
         return textwrap.indent(unknown, "    ")
     said = ["# Taken from your forward: is this what it should compute?"]
-    said += _carried(function, node, set())
     spec = inspect.signature(function).parameters.values()
     plain = (bool, int, float, type(None))
     said += [f"{p.name} = {p.default!r}" for p in spec if isinstance(p.default, plain)]
-    return textwrap.indent("\n".join([*said, *_renamed(function, node.body)]), "    ")
+    return textwrap.indent("\n".join([*said, *read[1]]), "    ")
 
 
-def _parsed(function: Any) -> ast.FunctionDef | None:
+def _read(function: Any, within: set[str]) -> tuple[str, list[str]] | None:
+    """Return a function's parameters, and its body in the names of the array API.
+
+    The page is read without the module, so what the body uses of it comes first:
+    constants, imports, helpers, but for those that the function is `within`.
+    """
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     except (OSError, TypeError, ValueError, SyntaxError):
         return None
-    return node if isinstance(node, ast.FunctionDef) else None
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def _carried(function: Any, node: ast.FunctionDef, done: set[str]) -> Iterator[str]:
-    """Yield the constants, imports and helpers of its module that a function uses."""
-    within = getattr(function, "__globals__", {})
-    for name in sorted(_names(node) & {*within} - done):
-        value = within[name]
-        if name in done or _is_torch(value):  # done: by a helper
-            continue
-        done.add(name)
-        source = str(getattr(value, "__module__", "") or "")
-        if isinstance(value, (bool, int, float)):
-            yield f"{name} = {value!r}"
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    module, lines = getattr(function, "__globals__", {}), list[str]()
+    theirs = {"torch", *{"F"} - {*module}}  # whose functions are those of xp
+    used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    for name in sorted(used & {*module} - within):
+        value = module[name]
+        place = "__name__" if inspect.ismodule(value) else "__module__"
+        source = str(getattr(value, place, ""))
+        if source.partition(".")[0] == "torch":
+            theirs.add(name)
+        elif isinstance(value, (bool, int, float)):
+            lines.append(f"{name} = {value!r}")
         elif inspect.ismodule(value):
-            yield f"import {value.__name__} as {name}"
-        elif inspect.isfunction(value) and (helper := _parsed(value)):
-            yield from _carried(value, helper, done)
-            yield f"def {name}({ast.unparse(helper.args)}):"
-            yield textwrap.indent("\n".join(_renamed(value, helper.body)), "    ")
+            lines.append(f"import {source} as {name}")
+        elif inspect.isfunction(value) and (helper := _read(value, within | {name})):
+            body = textwrap.indent("\n".join(helper[1]), "    ")
+            lines.append(f"def {name}({helper[0]}):\n{body}")
         elif source.partition(".")[0] in sys.stdlib_module_names:
-            yield f"from {source} import {getattr(value, '__name__', name)} as {name}"
+            own = getattr(value, "__name__", name)
+            lines.append(f"from {source} import {own} as {name}")
+    # Neither its docstring, nor what is kept for a backward.
+    kept = map(ast.unparse, node.body[bool(ast.get_docstring(node)) :])
+    aside = re.compile(r"\bctx\b|^(import|from) torch\b")
+    text = "\n".join(line for line in kept if not aside.search(line))
+    return ast.unparse(node.args), [*lines, *_renamed(text, theirs)]
 
 
-def _is_torch(value: Any) -> bool:
-    """Return whether a global is PyTorch's, whose functions are those of xp."""
-    place = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", "")
-    return str(place).partition(".")[0] == "torch"
+def _renamed(text: str, theirs: set[str]) -> list[str]:
+    """Return torch.exp(x, dim=0) as xp.exp(x, axis=0), after functions that xp lacks.
 
-
-def _renamed(function: Any, body: Sequence[ast.stmt]) -> list[str]:
-    """Return lines of a function in the names of the array API."""
-    within = getattr(function, "__globals__", {})
-    theirs = {n for n, value in within.items() if _is_torch(value)}
-    theirs |= {"torch", "F"} - {*within}
-    lines = [_Renamed(theirs).visit(line) for line in body if not _is_aside(line)]
-    return [ast.unparse(ast.fix_missing_locations(line)) for line in lines]
-
-
-def _is_aside(line: ast.stmt) -> bool:
-    """Return whether a line is a docstring, about ctx, or imports torch."""
-    if isinstance(line, ast.Import):
-        return all(a.name.partition(".")[0] == "torch" for a in line.names)
-    quoted = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-    return quoted or "ctx" in _names(line)
-
-
-class _Renamed(ast.NodeTransformer):
-    """torch.exp(x, dim=0) is xp.exp(x, axis=0), and so is F.exp or exp of torch."""
-
-    def __init__(self, theirs: Collection[str]) -> None:
-        self.theirs = theirs
-
-    def visit(self, node: ast.AST) -> Any:
-        """A function of theirs, or a module of theirs however deep: its name."""
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            parts = ast.unparse(node).split(".")
-            if parts[0] in self.theirs and all(map(str.isidentifier, parts)):
-                return ast.Attribute(ast.Name("xp", ast.Load()), parts[-1], node.ctx)
-        return super().visit(node)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """What xp has not: softplus(x) is what its hint writes in terms of x."""
-        self.generic_visit(node)
-        written = WRITTEN_AS.get(ast.unparse(node.func).removeprefix("xp."), "")
-        if written and len(node.args) == 1 and not node.keywords:
-            given = f"({ast.unparse(node.args[0])})"
-            with contextlib.suppress(SyntaxError):
-                if _names(ast.parse(written)) <= {"xp", "x"}:
-                    text = re.sub(r"\bx\b", given, written)
-                    return ast.parse(text, mode="eval").body
-        return node
-
-    def visit_keyword(self, node: ast.keyword) -> ast.AST:
-        """PyTorch's names of arguments."""
-        names = {"dim": "axis", "keepdim": "keepdims"}
-        node.arg = names.get(node.arg or "", node.arg)
-        return self.generic_visit(node)
+    `theirs` are PyTorch, its modules and its functions, under the names they have here.
+    """
+    named = rf"(?<![\w.])(?:{'|'.join(theirs)})\b(?:\.\w+)*"
+    text = re.sub(named, lambda found: f"xp.{found[0].rpartition('.')[2]}", text)
+    text = re.sub(r"\bdim=", "axis=", re.sub(r"\bkeepdim=", "keepdims=", text))
+    lines = list[str]()
+    for name in dict.fromkeys(re.findall(r"\bxp\.(\w+)\(", text)):
+        written = WRITTEN_AS.get(name, "")
+        if written and {*re.findall(r"(?<![\w.])[a-z]\w*", written)} <= {"xp", "x"}:
+            lines.append(f"def {name}(x):\n    return {written}")
+            text = text.replace(f"xp.{name}(", f"{name}(")
+    return [*lines, text]
 
 
 def trouble(about: Subject, root: Path) -> str:

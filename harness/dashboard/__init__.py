@@ -4,9 +4,8 @@
 - machine: reads the results folder; the newest verdict and time of everything
 - matrix: one cell for each op and backend; backends by framework, and their look
 - series: values over commits, and where they change
-- op_source: the file of an op: title, group, formulas, code
 - charts: charts of pages, drawn by Bokeh in the browser
-- pages: the contents of each page
+- pages: the contents of each page; the file of an op: title, group, formulas, code
 
 No page loads anything from the network: the site works when opened from a file.
 """

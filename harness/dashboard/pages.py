@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
+
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 from gradwatch.harness.agreement.output import grouped, overall
 from gradwatch.harness.dashboard import charts
@@ -20,7 +28,6 @@ from gradwatch.harness.dashboard.matrix import (
     family_of,
     flavour_of,
 )
-from gradwatch.harness.dashboard.op_source import by_group, op_source
 from gradwatch.harness.dashboard.series import (
     History,
     Series,
@@ -34,7 +41,9 @@ from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.timing.remote import PHASES
 from gradwatch.impls.catalogue import op_names
+from gradwatch.impls.catalogue import op_page as file_of
 
+OTHER = "other"  # the group of an op whose file names none
 MOST = 5  # of each answer; a link leads to the rest
 COMMITS = 8  # on this page; the page of changes has all
 
@@ -243,3 +252,57 @@ def drawn(page: Mapping[str, Any], history: History, looks: Looks) -> dict[str, 
     for number, several in enumerate(page["views"].values()):
         made[f"history-{number}"] = charts.history(several, history.commits, looks)
     return {name: chart for name, chart in made.items() if chart is not None}
+
+
+# The file of an op ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpSource:
+    """The parts of the file of an op.
+
+    `title` is the first line of its docstring, and `paragraphs` are the others: those
+    of formulas are indented.
+    """
+
+    title: str = ""
+    group: str = OTHER
+    paragraphs: tuple[str, ...] = ()
+    code: str = ""
+
+
+def op_source(op: str) -> OpSource:
+    """The parts of an op's file, which is read, not imported: it may need a framework.
+
+    There are none where it is gone or broken.
+    """
+    try:
+        return parse_source(file_of(op).read_text(encoding="utf-8"))
+    except (LookupError, OSError, SyntaxError, ValueError):
+        return OpSource()
+
+
+@cache  # a report has pages for each machine, all of the same files
+def parse_source(source: str) -> OpSource:
+    """The parts of a file with this text."""
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    title, *paragraphs = re.split(r"\n\s*\n", docstring)
+    stated = re.search(r"""\bgroup=["']([^"']+)""", source)
+    group = stated[1] if stated else OTHER
+    code = highlighted(source)
+    return OpSource(title.partition("\n")[0], group, tuple(paragraphs), code)
+
+
+def by_group(ops: Iterable[str]) -> dict[str, dict[str, OpSource]]:
+    """Sources by group and op, both sorted; `OTHER` comes last."""
+    groups: dict[str, dict[str, OpSource]] = {}
+    for op in sorted(ops):
+        one = op_source(op)
+        groups.setdefault(one.group, {})[op] = one
+    return {n: groups[n] for n in sorted(groups, key=lambda n: (n == OTHER, n))}
+
+
+@cache
+def highlighted(code: str) -> Markup:
+    """Python code as HTML, with a span for each token; CSS has the colours."""
+    return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())

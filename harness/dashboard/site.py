@@ -31,8 +31,13 @@ from gradwatch.harness.dashboard.matrix import (
     short,
     styles,
 )
-from gradwatch.harness.dashboard.op_source import highlighted
-from gradwatch.harness.dashboard.pages import drawn, faults, op_page, overview
+from gradwatch.harness.dashboard.pages import (
+    drawn,
+    faults,
+    highlighted,
+    op_page,
+    overview,
+)
 from gradwatch.harness.dashboard.series import (
     History,
     commit_rows,

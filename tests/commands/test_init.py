@@ -172,13 +172,22 @@ def test_what_the_formula_s_language_lacks_is_written_in_its_terms(theirs, call)
     assert starting.trouble(about, root) == ""
 
 
-@pytest.mark.parametrize("call", ["gelu(x, 'tanh')", "conv2d(x)", "cat(x)"])
+@pytest.mark.parametrize("call", ["conv2d(x)", "cat(x)", "exp(x)"])
 def test_what_a_hint_does_not_say_in_terms_of_its_one_argument_stays(theirs, call):
     root, module = theirs
     source = f"import torch\n\ndef fused(x):\n    return torch.{call}\n"
     (root / "src" / f"{module}.py").write_text(source)
     formula = starting.subject(f"{module}:fused", root).formula
     assert f"xp.{call}" in formula
+
+
+def test_a_call_that_says_more_than_its_hint_is_named_with_its_line(theirs):
+    root, module = theirs
+    source = "import torch\n\ndef fused(x):\n    return torch.gelu(x, 'tanh')\n"
+    (root / "src" / f"{module}.py").write_text(source)
+    about = starting.subject(f"{module}:fused", root)
+    dict(starting.write(about, root))
+    assert "gelu() takes 1 positional argument" in starting.trouble(about, root)
 
 
 def test_after_the_first_verdict_stands_what_comes_next(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.dashboard.op_source import OTHER, OpSource, by_group, op_source
+from gradwatch.harness.dashboard.pages import OTHER, OpSource, by_group, op_source
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.impls.catalogue import load_op, op_names
 from scripts import ops
