@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,51 +122,20 @@ def examine(root: Path = ROOT) -> Iterator[Finding]:
     yield Finding(
         "machine", f"{cores} cores, {memory() / 2**30:.0f} GiB, {system}, {python}"
     )
-    yield _checkout(root)
     try:
-        yield Finding("asv", importlib.metadata.version("asv"))
-    except importlib.metadata.PackageNotFoundError:
-        why = "asv is not installed: no history over commits"
-        yield Finding("asv", "", why, "python -m pip install asv")
-    yield from _frameworks(root)
-
-
-# The checkout -----------------------------------------------------------------------
-
-
-def _checkout(root: Path) -> Finding:
-    """The checkout; recorded results need a clean commit and the whole history."""
-    try:
-        found = f"commit {git.git('rev-parse', '--short', 'HEAD', root=root)}"
-        if git.is_shallow(root):
-            why = "a shallow clone: older history is missing"
-            return Finding("checkout", found, why, "git fetch --unshallow")
-        if changed := len(git.changed_files(root, (".",))):
-            why = f"{changed} files differ from it: results will say so"
-            return Finding("checkout", found, why, "git commit, or git stash")
-        return Finding("checkout", found)
-    except NotTrusted as reason:
+        commit = git.git("rev-parse", "--short", "HEAD", root=root)
+        yield Finding("checkout", f"commit {commit}")
+    except (NoCommit, NotTrusted) as reason:
         why, _, mend = str(reason).partition("; to allow it: ")
-    except NoCommit as reason:
-        why, mend = str(reason), "install git"
-        if "not installed" not in why:
-            why = "no git checkout: results belong to commits"
-            mend = "git clone the project"
-    return Finding("checkout", "", why, mend)
-
-
-# Frameworks -------------------------------------------------------------------------
-
-
-def _frameworks(root: Path) -> Iterator[Finding]:
+        yield Finding("checkout", "", f"results belong to commits: {why}", mend)
     names = sorted(set(map(framework_of, backend_names())))
-    python = {name: interpreter_of(name, root) for name in names}
-    facts = probe(one for one in python.values() if not one.why_missing)
-    for name, interpreter in python.items():
+    interpreters = {name: interpreter_of(name, root) for name in names}
+    facts = probe(one for one in interpreters.values() if not one.why_missing)
+    for name, interpreter in interpreters.items():
         reported = facts.get(name, {})
         if isinstance(reported, Died):
             interpreter = broken(interpreter, str(reported))
-        if interpreter.why_missing or isinstance(reported, Died):
+        if interpreter.why_missing:
             needed = interpreter.python.exists() or not on_request(name, root)
             why, mend = interpreter.why_missing, interpreter.mend
             yield Finding(name, "", why, mend, needed)
@@ -175,14 +143,12 @@ def _frameworks(root: Path) -> Iterator[Finding]:
             yield from _framework(interpreter, reported)
 
 
-def _framework(interpreter: Interpreter, facts: Mapping[str, Any]) -> Iterator[Finding]:
+def _framework(interpreter: Interpreter, facts: Any) -> Iterator[Finding]:
     """One finding, and one for each backend that is broken or runs only on request."""
     backends = facts["backends"].items()
-    is_glibc = platform.libc_ver()[0] == "glibc"
     yield Finding(
         interpreter.framework,
         facts["version"],
-        "" if is_glibc else "no glibc: times of processes differ more",
         devices=next(fact["devices"] for _, fact in backends if not fact["error"]),
         threads=facts["threads"],
         runs_in=f"Python {facts['python']}, {interpreter.shown}",

@@ -165,27 +165,26 @@ def key_of(alert: Alert) -> str:
 class Findings:
     """The comparisons made so far, in a file that is rewritten after each one.
 
-    `troubles` says that it cannot be read, in whole, or cannot be written.
+    The first of the `troubles` is that it cannot be read in whole, or written: it is
+    left as it is from there on.
     """
 
     def __init__(self, file: Path) -> None:
-        self.file, self._sound = file, True
-        self.troubles: list[str] = []
+        self.file, self.troubles = file, list[str]()
         self.known: dict[str, ConfirmationRecord] = {}
         try:
             kept = documents.read(file, CONFIRMATIONS).records if file.exists() else ()
             self.known = {one.key: one for one in kept}
         except Unreadable as error:
-            self.troubles.append(f"{error}; it is left as it is, nothing is added")
-            self._sound = False
+            self.troubles = [f"{error}; it is left as it is, nothing is added"]
 
     def keep(self, record: ConfirmationRecord) -> None:
-        """Add a comparison; if it cannot be written, `troubles` says so."""
+        """Add a comparison; it counts in this run, whether it can be written or not."""
         self.known[record.key] = record
-        content = documents.document(self.known.values(), NoSummary())
-        try:
-            if self._sound:
+        if not self.troubles:
+            try:
+                content = documents.document(self.known.values(), NoSummary())
                 documents.write(content, self.file)
-        except OSError as error:
-            why = f"{self.file.name} cannot be written: {error.strerror}"
-            self.troubles = [*self.troubles, *({why} - set(self.troubles))]
+            except OSError as error:
+                why = f"{self.file.name} cannot be written: {error.strerror}"
+                self.troubles = [why]
