@@ -56,7 +56,7 @@ from gradwatch.impls.catalogue import framework_of
 @options.seed
 @options.jobs
 @options.timeout
-@options.require("Fail with exit code 3")
+@options.require
 @options.on
 @click.option("--next", "following", hidden=True, default="")  # of `init`
 @options.json_file
@@ -228,7 +228,7 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
 # Each backend has a column. Where these do not fit, those of a framework fold into one,
 # which shows the worst verdict; where that does not fit either, only the sign.
 
-_FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
+_FOLDED = "of each framework the worst; wider, or in --json: each backend"
 _WIDE = 10_000  # characters: wider than any table
 
 
@@ -241,7 +241,7 @@ def of_those_that_ran(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
 def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
     """The first of three tables that fits into the console, or else the narrowest."""
     anything = console.options.update(width=_WIDE)
-    for column, text in ((str, _full), (family_of, _brief), (family_of, _sign)):
+    for column, text in ((str, _brief), (family_of, _brief), (family_of, _sign)):
         table = _table(records, column, text)
         if console.measure(table, options=anything).maximum <= console.width:
             break
@@ -260,7 +260,7 @@ def _table(
     table = Table(
         title="worst error in rounding radii",
         title_justify="left",
-        caption=_FOLDED if folded else "",
+        caption=f"*: known{'; ' + _FOLDED if folded else ''}",
         caption_justify="left",
         box=None if folded else box.HEAVY_HEAD,
         padding=(0, 1),
@@ -276,22 +276,13 @@ def _table(
     return table
 
 
-def _full(judged: Overall) -> Text:
-    """The worst ratio, the sign of the verdict, and whether the defect is known."""
-    ratio = judged.worst.distance
-    number = "" if ratio is None else f"{ratio:.2g} "
-    known = (" known", "yellow") if judged.listed else ""
-    return Text.assemble(number, _sign(judged, mark=""), known)
-
-
 def _brief(judged: Overall) -> Text:
     """The ratio with two digits, and the sign."""
     number = short(judged.worst.distance).replace("∞", "inf")  # ∞ is a verdict's sign
     return Text.assemble(f"{number} " if number else "", _sign(judged))
 
 
-def _sign(judged: Overall, mark: str = "*") -> Text:
+def _sign(judged: Overall) -> Text:
     """The sign, and a mark if the defect is known."""
-    sign, colour = SIGNS[judged.verdict]
     known = judged.listed and not judged.unexpected
-    return Text.assemble((sign, colour), mark if known else "")
+    return Text.assemble(SIGNS[judged.verdict], "*" if known else "")

@@ -8,8 +8,8 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +128,17 @@ def command(
     compared; 3 if what is needed for it is missing.
     """
     integrity.remember()  # before any page is read
-    commits = _commits(a, b)
+    commits = _are_commits(a, b)
     if why := why_not_timed(given["device"]):
         raise click.UsageError(why)
     chosen_by = {"sizes": given.pop("sizes"), "dtypes": given.pop("dtypes")}
     chosen_by["seed"] = given["seed"]
     broken, wanted = Failures(), options.sources(ops, pages)
-    loading = partial(_noted, broken, len(wanted) == 1)
+
+    def loading(source: str) -> AbstractContextManager[None]:
+        several = len(wanted) > 1
+        return _noted(broken, Path(source).name, Exception if several else Died)
+
     trials = options.sized(wanted, loading, **chosen_by)
     names = sorted({trial.problem.op.name for trial in trials})
     # Of a commit against itself, the noise, all that is asked.
@@ -183,14 +187,13 @@ Failures = dict[tuple[type[Exception], str], list[str]]
 
 
 @contextlib.contextmanager
-def _noted(broken: Failures, alone: bool, source: str) -> Iterator[None]:
-    """Have a page that cannot be run cost no other; if it is alone, it raises."""
+def _noted(failed: Failures, what: str, kind: type[Exception] = Died) -> Iterator[None]:
+    """Have what fails cost no other."""
     try:
         yield
-    except Exception as error:
-        if alone:
-            raise
-        broken[type(error), in_short(error)] = [Path(source).name]
+    except kind as error:
+        why = str(error) if kind is Died else in_short(error)
+        failed.setdefault((type(error), why), []).append(what)
 
 
 def _compared(
@@ -198,41 +201,29 @@ def _compared(
 ) -> tuple[list[CompareRecord], Failures, str]:
     """Records; what failed, wrong gradients first, what is absent last; the rest."""
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
-    done, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
-
-    @contextlib.contextmanager
-    def failures_noted(one: Side, plan: Plan) -> Iterator[None]:
-        try:
-            yield
-        except Died as reason:
+    timed, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
+    with progress("comparing", limit) as advance, judging() as judge:
+        for one, other, plan in plans:
             what = f"{plan.trial.name} {one.backend}"
-            failed.setdefault((type(reason), str(reason)), []).append(what)
-
-    with progress("comparing", limit) as advance:
-        while done < len(plans) and spent <= limit:
-            one, other, plan = plans[done]
-            end = spent + (limit - spent) / (len(plans) - done)
-
-            begun = done * plan.pairs
+            if spent > limit:  # a wrong gradient is told all the same
+                with _noted(failed, what):
+                    judge(one, other, plan)
+                continue
+            end = spent + (limit - spent) / (len(plans) - timed)
+            begun = timed * plan.pairs
 
             def enough(pairs: int, begun: int = begun, end: float = end) -> bool:
                 advance(begun + pairs, total)
                 return time.monotonic() - started > end
 
             enough(0)
-            with failures_noted(one, plan):
+            with _noted(failed, what):
                 rows += compare_phases(one, other, replace(plan, enough=enough), phases)
-            done, spent = done + 1, time.monotonic() - started
-    rest = len(plans) - done
-    # A wrong gradient is told all the same.
-    with progress("judging what is left") as advance, judging() as judge:
-        for count, (one, other, plan) in enumerate(plans[done:]):
-            advance(count, rest)
-            with failures_noted(one, plan):
-                judge(one, other, plan)
+            timed, spent = timed + 1, time.monotonic() - started
     order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
     in_order = dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
-    more = rest * spent / max(done, 1)
+    rest = len(plans) - timed
+    more = rest * spent / max(timed, 1)
     left = f"{rest} more, only judged: about {more:.0f} s; --limit {spent + more:.0f}"
     return rows, in_order, left if rest else ""
 
@@ -243,33 +234,32 @@ def _line(why: str, whats: Sequence[str]) -> str:
     return f"{whats[0]}{more}: {why}"
 
 
-def _commits(a: str, b: str) -> tuple[str, str] | None:
-    """The hashes of two commits; None of backends."""
+def _are_commits(a: str, b: str) -> bool:
+    """Whether both are commits; else both are backends."""
     backends = backend_names()
-    if {a, b} & {*backends}:
-        for name in (a, b):
+    for name in (a, b):
+        if {a, b} & {*backends}:
             known("backend", name, backends)
-        return None
-    name = a
-    try:
-        one = commit_of(a)
-        return one, commit_of(name := b)
-    except NoCommit:
-        raise UnknownName(
-            f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
-            " (gradwatch list backends)"
-        ) from None
+            continue
+        try:
+            commit_of(name)
+        except NoCommit:
+            raise UnknownName(
+                f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
+                " (gradwatch list backends)"
+            ) from None
+    return not {a, b} & {*backends}
 
 
 @contextlib.contextmanager
 def _sides(
-    a: str, b: str, commits: tuple[str, str] | None, backends: Sequence[str]
+    a: str, b: str, commits: bool, backends: Sequence[str]
 ) -> Iterator[list[tuple[Side, Side]]]:
     """The sides to compare: two backends, or each at two commits."""
     if not commits:
         yield [(Side(a, a), Side(b, b))]
         return
-    with checked_out(commits[0]) as tree, checked_out(commits[1]) as another:
+    with checked_out(a) as tree, checked_out(b) as another:
         yield [
             (Side(a, name, tree), Side(b, name, another))
             for name in options.framework_backends(backends)

@@ -11,8 +11,7 @@ import click
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say
 from gradwatch.harness.nightly import report as reporting
-from gradwatch.harness.nightly.night import Night, run
-from gradwatch.harness.nightly.parts import PARTS
+from gradwatch.harness.nightly.night import PARTS, Night, run
 from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.paths import ROOT
@@ -35,7 +34,7 @@ ENDING = 2.0
 @options.op
 @options.backend
 @options.several("part", lambda: PARTS, f"Only this part: {', '.join(PARTS)}.")
-@options.require("End with exit code 3")
+@options.require
 @options.seed
 @options.jobs
 def command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -219,18 +219,15 @@ def _show(measured: Timed) -> None:
     for place, why in unfit.items():
         sign = ("✗", "red") if place in wrong else ("not timed:", "yellow")
         say(f"{sign[0]} {' on '.join(place)}: {why.partition(';')[0]}", sign[1])
-    names, fastest = _fastest(rows)
     found = f"{len({row.backend for row in rows})} backends timed"
     found += f", {len(unfit)} not" if unfit else ""
     found += f"; wrong: {', '.join(map(' on '.join, wrong[:3]))}" if wrong else ""
-    found += f"; {fastest}" if fastest else ""
     said = {doubt for row in rows for doubt in row.doubts}
     doubts = min(said, key=lambda d: "busy" not in d, default="").partition(":")[0]
     found += f"; doubtful: {doubts}" if doubts else ""
     gone = {what.split()[-1] for what, why in measured.untimed.items() if why in absent}
     families = ", ".join(sorted({*map(framework_of, gone)}))
-    pair = f"{' '.join(names[:2])} --op {rows[0].op}" if names[1:] else "A B"
-    following = f"gradwatch compare {pair}; gradwatch report --open"
+    following = "gradwatch compare A B; gradwatch report --open"
     for op, backend in wrong[:1]:
         following = f"gradwatch agree --op {op} --backend {backend} shows the elements"
     ending(
@@ -239,19 +236,6 @@ def _show(measured: Timed) -> None:
         absent=f"{len(gone)} backends ({families}): gradwatch doctor" if gone else "",
         next_step=following,
     )
-
-
-def _fastest(rows: Sequence[TimeRecord]) -> tuple[list[str], str]:
-    """The backends, the most often fastest first, and how often the first one is."""
-    times = defaultdict[tuple[str, ...], dict[str, float]](dict)
-    for row in rows:
-        key = (row.op, row.case, row.dtype, row.device, row.phase)
-        times[key][row.backend] = row.seconds
-    counts = Counter({row.backend: 0 for row in rows})
-    counts.update(min(some, key=some.__getitem__) for some in times.values())
-    names = [name for name, _ in counts.most_common()]
-    share = f"{counts[names[0]]} of {len(times)}" if rows else ""
-    return names, f"{names[0]} is fastest in {share}" if names[1:] else ""
 
 
 def _show_times(rows: Sequence[TimeRecord]) -> None:

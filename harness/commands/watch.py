@@ -153,10 +153,8 @@ def _show_commit(
         brief = escape(name.partition(".")[2] or name)
         console.print(f"  {change}  {brief}{where}", soft_wrap=True)
         detail = f"{alert.state}: {alert.why}" if alert.why else alert.state
-        settled = alert.why == WRONG or alert.why.startswith("compared")
-        if everything or not settled:
-            sure = f", confidence {alert.confidence:.0%}" if everything else ""
-            ends = f"{size(alert.low)} to {size(alert.high)}{sure}"
+        if everything or alert.why != WRONG:
+            ends = f"{size(alert.low)} to {size(alert.high)}"
             detail = f"{alert.kind}, {ends}, {detail}"
         console.print(f"    {escape(detail)}", style="dim", soft_wrap=True)
     if len(alerts) > len(shown):

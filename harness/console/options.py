@@ -125,16 +125,12 @@ def on_this_machine(devices: Iterable[str]) -> None:
         raise Required("no CUDA device is here (gradwatch doctor): --device cpu")
 
 
-def require(text: str) -> Callable[[Command], Command]:
-    """Return the option --require, whose help begins with what is done."""
-    return several(
-        *("require", None, f"{text} if this backend cannot run here."),
-        called="require",
-        metavar="BACKEND",
-        callback=checked("backend", backend_names),
-    )
-
-
+require = several(
+    *("require", None, "End with exit code 3 if this backend cannot run here."),
+    called="require",
+    metavar="BACKEND",
+    callback=checked("backend", backend_names),
+)
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 

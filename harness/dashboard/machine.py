@@ -155,11 +155,12 @@ class MachineResults:
     @property
     def ran(self) -> tuple[str, ...]:
         """Backends that have results, and not only dialects that the pages lack."""
-        ran = {runner for _, runner in self.timed}
-        for (_, runner), records in self.judged.items():
-            if any(record.verdict != "unsupported" for record in records):
-                ran.add(runner)
-        return tuple(sorted(ran))
+        judged = {
+            runner
+            for (_, runner), records in self.judged.items()
+            if any(record.verdict != "unsupported" for record in records)
+        }
+        return tuple(sorted(judged | {runner for _, runner in self.timed}))
 
     @property
     def absent(self) -> dict[str, str]:

@@ -50,11 +50,6 @@ class Cell:
     orders: Mapping[str, Overall] = field(default_factory=dict)
 
     @property
-    def judged(self) -> bool:
-        """Whether it has a verdict."""
-        return self.verdict != "none"
-
-    @property
     def wrong(self) -> bool:
         """Whether some tensor is wrong and is not a known defect."""
         return self.unexpected > 0
@@ -65,13 +60,10 @@ class Cell:
         return any(order.unexpected for order in self.orders.values())
 
     @property
-    def rank(self) -> tuple[bool, bool, bool, int, int, float]:
+    def rank(self) -> tuple[bool, bool, bool, int, float]:
         """Sorts cells, the worst last: wrong, then a known defect, then by verdict."""
-        verdict = self.verdict
-        calm = _CALM.index(verdict) if verdict in _CALM else len(_CALM)
-        severe = VERDICTS.index(verdict) if verdict in VERDICTS else 0
-        listed = bool(self.defect)
-        return self.wrong, self.astray, listed, calm, severe, self.ratio or 0.0
+        severe = (*_CALM, *VERDICTS).index(self.verdict)
+        return self.wrong, self.astray, bool(self.defect), severe, self.ratio or 0.0
 
 
 # What a cell says that has no error to show; the least comes first.

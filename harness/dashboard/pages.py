@@ -76,7 +76,7 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
     shown = dict[str, dict[str, Cell]]()
     for op, row in cells.items():
         ran = {runner: row[runner] for runner in here.ran}
-        if any(c.judged or c.speed or c.orders for c in ran.values()):
+        if any(c.verdict != "none" or c.speed or c.orders for c in ran.values()):
             shown[op] = ran
     records = here.records()
     versions = {(r.framework, r.framework_version) for r in records}
@@ -123,12 +123,12 @@ def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, An
     """The first answer: which ops are not right, and since when."""
     records = here.records()
     wrong = unexpected(records)
-    judged = {op for op, row in cells.items() for c in row.values() if c.judged}
+    verdicts = {op: {c.verdict for c in row.values()} for op, row in cells.items()}
     bad = {op for op, row in cells.items() for c in row.values() if c.wrong or c.astray}
     found = faults(wrong, history)
     known = {(fault.first.op, fault.runner) for fault in found} | {*here.judged}
     return {
-        "judged": len(judged),
+        "judged": sum(of_it != {"none"} for of_it in verdicts.values()),
         "bad": len(bad),
         "tensors": len(records),
         "wrong": len(wrong),

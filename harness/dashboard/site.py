@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 import shutil
@@ -233,14 +232,8 @@ def _code(text: str) -> Markup:
 
 
 def _day(date: str) -> str:
-    """An ISO date as 2026-11-21 08:49 UTC; any other text is shown unchanged."""
-    try:
-        moment = datetime.datetime.fromisoformat(date)
-    except ValueError:
-        return date or "unknown date"
-    if moment.tzinfo is None:
-        return f"{moment:%Y-%m-%d %H:%M}"
-    return f"{moment.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+    """An ISO date to the minute, as 2026-11-21 08:49."""
+    return date[:16].replace("T", " ") or "unknown date"
 
 
 def _percent(share: float) -> str:

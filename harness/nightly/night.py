@@ -1,34 +1,66 @@
-"""A nightly run: its settings, how its parts call commands, and how they are run.
+"""A nightly run: its settings, its parts, and how they are run.
 
-If a part raises, the others still run. After a kill all parts run again, but figures
-and comparisons are kept where they were made.
+Most parts call another command in a process of its own, and read its document. If one
+raises, the others still run. After a kill all parts run again, but figures and
+comparisons are kept where they were made.
 """
 
 from __future__ import annotations
 
+import datetime
+import os
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from gradwatch.harness.agreement import store
+from gradwatch.harness.agreement.output import grouped
+from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.console.streams import ticking
-from gradwatch.harness.project import documents
+from gradwatch.harness.history import asv_results
+from gradwatch.harness.judging.defects import known
+from gradwatch.harness.project import documents, git, latest
 from gradwatch.harness.project.documents import Document
-from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import Kind, PartState, Problem, Record, Summary
-from gradwatch.harness.project.requested import Required
+from gradwatch.harness.project.machines import machine_name
+from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.records import (
+    AGREE,
+    FUZZ,
+    SELFTEST,
+    WATCH,
+    AgreeRecord,
+    Kind,
+    PartState,
+    Problem,
+    Record,
+    Summary,
+)
+from gradwatch.harness.project.requested import Required, by_default
+from gradwatch.harness.project.traits import traits_of
+from gradwatch.harness.project.verdicts import PASSING
+from gradwatch.harness.watch.alerts import WRONG, Alert, size
+from gradwatch.harness.watch.search import survey
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.lifetime import with_this_process
+from gradwatch.impls.catalogue import op_names
 
 #: The share of the budget for each part that would otherwise search without end.
 SHARE = 0.25
 
 PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
+
+#: Nights until every op has been tried in second order, a share each by the date. A
+#: prime that is neither 2 nor 7: where the night runs on every other day or on weekdays
+#: alone, all shares still come round.
+SHARES = 13
 
 
 @dataclass(frozen=True)
@@ -154,3 +186,220 @@ def run(
         finished.append(replace(result, name=name, state=state, seconds=seconds))
         progress(finished[-1])
     return finished
+
+
+# The parts ----------------------------------------------------------------------
+
+_FOR_OURS = Result("it is for the ops of gradwatch itself", skipped=True)
+
+
+def _narrowed(night: Night, ops: Sequence[str] = ()) -> list[str]:
+    """Options for these ops, or those of the night, where it is not about all."""
+    ops = ops or (night.ops if {*night.ops} != {*op_names()} else ())
+    backends = night.backends if {*night.backends} != {*by_default()} else ()
+    return [*_each("op", ops), *_each("backend", backends)]
+
+
+def _each(option: str, names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in (f"--{option}", name)]
+
+
+# Judging ------------------------------------------------------------------------
+
+
+def agreement(night: Night) -> Result:
+    """Judge every op on every backend in all regimes."""
+    return _judged(night, "agree", *_narrowed(night), *_each("require", night.require))
+
+
+def second_orders(night: Night) -> Result:
+    """Judge forward mode and the double backward of a share of the ops, by the date.
+
+    Not in a project with ops of its own, whose known outcomes are of the gradient.
+    """
+    ops = night.ops[datetime.date.today().toordinal() % SHARES :: SHARES]
+    if PROJECT.table:
+        return _FOR_OURS
+    if not ops:
+        return Result("none of these ops has its turn", skipped=True)
+    return _judged(night, "second", *_narrowed(night, ops), "--order", "jvp,hvp")
+
+
+def _judged(night: Night, part: str, *options: str) -> Result:
+    """Run `agree`; its document says what is not as expected."""
+    options += ("--seed", str(night.seed), "--jobs", str(night.jobs))
+    content, ended = night.document(part, AGREE, "agree", *options)
+    summary, judged = content.summary, {record.verdict for record in content.records}
+    line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
+    required = ended.code == 3 or judged <= {"unsupported"}
+    if required:
+        line = ended.line if ended.code == 3 else "nothing was judged"
+    lacking = sorted({*night.backends} & {*summary.missing})
+    notes = [f"{backend}: {summary.missing[backend]}" for backend in lacking]
+    return Result(line, _problems(content.records), notes=notes, required=required)
+
+
+def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
+    """One for each op and backend, its worst tensor; and each defect that has gone."""
+    wrong = (
+        record
+        for record in known.unexpected(records)
+        if record.order == "vjp" or traits_of(record.backend).second_order_listed
+    )
+    problems = []
+    for place, several in grouped(wrong, attrgetter("op", "backend")).items():
+        worst = several[0]
+        story = f"{worst.case}: {worst.story} ({len(several)} tensors)"
+        what = f"{worst.tensor} {worst.verdict}"
+        problems.append(Problem("agree", *place, what, story))
+    for one in gone(records, known.load()):  # each in one place
+        what = f"{' or '.join(one.tensors)} known defect is gone"
+        (op,), (backend,) = one.ops, one.backends
+        problems.append(Problem("agree", op, backend, what, one.reason))
+    return problems
+
+
+def selftest(night: Night) -> Result:
+    """Plant wrong backwards and check that the judge rejects them.
+
+    Not in a project with ops of its own: that is a matter of the judge and of ours.
+    """
+    if PROJECT.table:
+        return _FOR_OURS
+    options = ("--quick", "--jobs", str(night.jobs), "--seed", str(night.seed))
+    ops = _each("op", night.ops)
+    content, ended = night.document("selftest", SELFTEST, "selftest", *options, *ops)
+    unmet = [
+        Problem("selftest", "", "", one.required, one.found)
+        for one in content.summary.requirements
+        if not one.met
+    ]
+    summary = content.summary
+    line = f"{summary.planted:,} planted errors in {summary.runs:,} runs"
+    return Result(line, unmet or ended.problems)
+
+
+def fuzz(night: Night) -> Result:
+    """Search for failures with the fuzzer, for a share of the budget.
+
+    Findings are written to findings/ in the output folder. A finding is a problem if it
+    is no known outcome and results/findings has none for that op and backend: a
+    recorded defect shows up in other tensors and verdicts every night.
+    """
+    folder = night.folder / "findings"
+    options = ["--budget", f"{night.budget * SHARE:.0f}", "--seed", str(night.seed)]
+    options += ["--folder", str(folder), *_narrowed(night)]
+    content, ended = night.document("fuzz", FUZZ, "fuzz", *options)
+    kept, troubles = store.load(night.results / "findings")
+    recorded = {(one.record.op, one.record.backend) for one in kept}
+    listed, problems = known.load(), list[Problem]()
+    for one in content.records:
+        record, seen = one.record, f"{one.record.tensor} {one.record.verdict}"
+        if (
+            record.verdict not in PASSING
+            and (record.op, record.backend) not in recorded
+            and known.expected_verdict(record, listed) != record.verdict
+        ):
+            what, story = f"{seen} ({one.place})", f"findings/{one.script}"
+            story += f": {record.story}"
+            problems.append(Problem("fuzz", record.op, record.backend, what, story))
+    line = f"{content.summary.tried:,} trials, {len(problems)} of"
+    line += f" {len(content.records)} findings are new"
+    return Result(line, problems or ended.problems, notes=troubles)
+
+
+# Measuring ----------------------------------------------------------------------
+
+
+def times(night: Night) -> Result:
+    """Measure the commit for the history, with asv; skipped if files are changed."""
+    changed = git.changed_files(night.root)
+    if changed:
+        some = ", ".join(changed[:3])
+        why = f"{len(changed)} files differ from the commit ({some})"
+        return Result(f"{why}: nothing goes into the history", skipped=True)
+    folder = night.results / "asv"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder.name}: the results folder cannot be written")
+    commit = git.commit_of("HEAD", night.root)
+    bench = rf"^bench_(speed|accuracy)[.]({'|'.join(night.ops)})[.]"
+    call = ("-m", "asv", "run", "--skip-existing", "--bench", bench, "HEAD^!")
+    ended = night.run("time", *call)
+    machine = machine_name(folder)
+    entries = [
+        series.at(commit)
+        for series in asv_results.read(folder, git.commits(night.root), [])
+        if series.machine == machine
+    ]
+    failed = [entry.value is None for entry in entries if entry]
+    measured = failed.count(False)
+    line = f"{measured:,} figures of {commit[:10]}, {sum(failed)} failed"
+    nothing = [Problem("time", "", "", "asv run", "nothing was measured")]
+    return Result(line, ended.problems or ([] if measured else nothing))
+
+
+def watch(night: Night) -> Result:
+    """Search the history for changes; measure again what got worse, as time allows."""
+    end = time.monotonic() + night.budget * SHARE
+    surveyed = survey(
+        night.results,
+        confirming=True,
+        enough=lambda: time.monotonic() > end,
+        root=night.root,
+    )
+    documents.write(surveyed.document(), night.piece("watch"))
+    latest.keep(WATCH, surveyed.document())
+    problems = [
+        Problem("watch", *place, _detail(alerts, night.root))
+        for place, alerts in _by_place(surveyed.failing).items()
+    ]
+    states = Counter(a.state for a in surveyed.alerts if a.worse)
+    better = sum(not a.worse and a.state != "accepted" for a in surveyed.alerts)
+    line = f"{surveyed.series:,} series, {len(surveyed.failing)} worse"
+    line += f", {states['suspected']} suspected, {better} better"
+    return Result(line, problems, notes=surveyed.warnings)
+
+
+def _by_place(alerts: Sequence[Alert]) -> dict[tuple[str, str, str], list[Alert]]:
+    """Alerts by op, backend and kind; one change can affect several dtypes at once."""
+    several = defaultdict(list)
+    for alert in alerts:
+        what = f"{alert.series.metric} {alert.kind} {alert.where}"
+        if alert.why == WRONG:
+            what = f"wrong since {alert.commit[:10]}"
+        several[alert.series.op, alert.series.backend, what].append(alert)
+    return several
+
+
+def _detail(alerts: Sequence[Alert], root: Path) -> str:
+    """The worst alert in full, and the number of others."""
+    alert, *others = alerts
+    line = f"{alert.series.name} {size(alert.relative_change)}"
+    line += f" ({size(alert.low)} to {size(alert.high)}), {alert.why}"
+    if alert.candidates == 1:
+        line += f"; {git.subject(alert.commit, root)}"
+    return f"{line} (and {len(others)} more series)" if others else line
+
+
+# Showing ------------------------------------------------------------------------
+
+
+def dashboard(night: Night) -> Result:
+    """Write the dashboard of what the other parts have added to the results."""
+    target = night.folder / "dashboard"
+    places = ("--results", str(night.results), "--output", str(target))
+    ended = night.run("report", "-m", "gradwatch", "report", *places)
+    return Result(f"{target.name}/index.html", ended.problems)
+
+
+#: In the order in which they run.
+PARTS: dict[str, Part] = {
+    "agree": agreement,
+    "selftest": selftest,
+    "fuzz": fuzz,
+    "second": second_orders,
+    "time": times,
+    "watch": watch,
+    "report": dashboard,
+}

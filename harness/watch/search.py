@@ -36,14 +36,16 @@ from gradwatch.harness.watch.alerts import (
     STATES,
     WRONG,
     Alert,
+    Findings,
     Order,
     Rules,
     asv_name,
+    comparing,
+    confirm,
     off_branch,
     read_rules,
     record,
 )
-from gradwatch.harness.watch.confirm import Findings, comparing, confirm
 
 #: Runs by which the position of a step can be wrong; the mean is 0.3 (docs/changes.md).
 OFF = 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gradwatch.harness.agreement.output import grouped, markdown
 from gradwatch.harness.dashboard.pages import faults
-from gradwatch.harness.nightly.parts import _problems
+from gradwatch.harness.nightly.night import _problems
 from gradwatch.harness.project.documents import Document, document
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary
 from tests.dashboard.browser.invented import agree_record

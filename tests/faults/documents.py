@@ -23,8 +23,7 @@ from gradwatch.harness.nightly import report
 from gradwatch.harness.project import documents, paths
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import KINDS, Kind
-from gradwatch.harness.watch.alerts import read_rules
-from gradwatch.harness.watch.confirm import Findings
+from gradwatch.harness.watch.alerts import Findings, read_rules
 from tests import damage
 from tests.dashboard.browser import invented
 from tests.faults.campaign import Fault

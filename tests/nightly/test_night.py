@@ -14,7 +14,7 @@ import pytest
 from asv.machine import Machine
 from lxml import etree
 
-from gradwatch.harness.nightly import parts
+from gradwatch.harness.nightly import night as parts
 from gradwatch.harness.nightly.night import Ended, Night, Result, run
 from gradwatch.harness.nightly.report import (
     Report,
@@ -218,14 +218,15 @@ def test_a_gradient_that_became_wrong_is_a_problem_with_its_first_commit(tmp_pat
     assert place[2] == f"wrong since {commits[2][:10]}"
 
 
-def test_backends_missing_for_one_reason_are_one_note(night, monkeypatch):
+def test_the_backends_of_the_night_that_are_missing_are_noted(night, monkeypatch):
     missing = {"oneflow_custom": "no Python", "torch_custom": "no torch"}
     missing |= {"oneflow_formula": "no Python"}
     night = replace(night, backends=[*missing])
     summary = AgreeSummary(missing={**missing, "mlx_formula": "only on request"})
     answered(monkeypatch, documents.document([], summary))
     assert parts.agreement(night).notes == [
-        "oneflow_custom, oneflow_formula: no Python",
+        "oneflow_custom: no Python",
+        "oneflow_formula: no Python",
         "torch_custom: no torch",
     ]
 

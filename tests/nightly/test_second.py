@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradwatch.harness.nightly import parts
+from gradwatch.harness.nightly import night as parts
 from gradwatch.harness.nightly.night import Ended, Night
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.paths import PROJECT

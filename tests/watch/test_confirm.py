@@ -9,9 +9,9 @@ from gradwatch.harness.history.asv_results import Series
 from gradwatch.harness.project.records import ConfirmationRecord
 from gradwatch.harness.timing.compare import PAIRS
 from gradwatch.harness.timing.samples import LEVEL, Estimate
-from gradwatch.harness.watch import confirm as confirming
-from gradwatch.harness.watch.alerts import WRONG
-from gradwatch.harness.watch.confirm import (
+from gradwatch.harness.watch import alerts as confirming
+from gradwatch.harness.watch.alerts import (
+    WRONG,
     Findings,
     NotComparable,
     comparing,
