@@ -228,7 +228,7 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
 # Each backend has a column. Where these do not fit, those of a framework fold into one,
 # which shows the worst verdict; where that does not fit either, only the sign.
 
-_FOLDED = "of each framework the worst; wider, or in --json: each backend"
+_FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
 _WIDE = 10_000  # characters: wider than any table
 
 
@@ -260,7 +260,7 @@ def _table(
     table = Table(
         title="worst error in rounding radii",
         title_justify="left",
-        caption=f"*: known{'; ' + _FOLDED if folded else ''}",
+        caption=_FOLDED if folded else "*: known" * any(r.listed for r in records),
         caption_justify="left",
         box=None if folded else box.HEAVY_HEAD,
         padding=(0, 1),

@@ -19,7 +19,6 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import (
     ending,
     keep,
-    output,
     progress,
     say,
     show_grouped,
@@ -51,7 +50,6 @@ from gradwatch.harness.workers.worker import Absent, Died
 from gradwatch.impls.catalogue import UnknownName, backend_names, known
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs
-_WIDE = 110  # columns in which the noise and the pairs stand beside the ratio
 _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 
 
@@ -111,7 +109,7 @@ def command(
     r"""Compare B with A, two backends or commits, by timing them in turn.
 
     The ratio is the time of B divided by that of A: above 1, B is slower. It comes with
-    a 95 % interval and with the noise, which is each side compared with itself. Two
+    a 95 % interval; --json also has the noise, each side compared with itself. Two
     backends of one framework share a process. Backends of different frameworks, and
     commits, are measured in several pairs of fresh processes, until the answer is
     clear. Of two commits only what they touch is compared. A side whose gradient is
@@ -299,20 +297,16 @@ def _show(
 
 
 def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
-    """Rows are phases; of a wide terminal they have the noise and the pairs, too."""
-    wide = output().width >= _WIDE
+    """Rows are phases; their noise, and the number of pairs, are in the document."""
     groups = defaultdict[str, list[list[str]]](list)
     for row in rows:
-        low, high = row.noise_low or 0, row.noise_high or 0
         cells = [
             row.phase,
             f"[{_COLOURS.get(row.verdict, 'yellow')}]{row.verdict}[/]",
             f"{row.ratio:.3f}",
             f"{row.low:.3f} to {row.high:.3f}",
             *(f"{1e6 * (s or math.nan):.4g}" for s in (row.a_seconds, row.b_seconds)),
-            *((f"{low:.3f} to {high:.3f}", str(row.pairs)) if wide else ()),
         ]
         groups[f"{row.op} {row.case} {row.dtype} {row.backend}".strip()].append(cells)
     headings = ["", "verdict", "ratio", "95 % interval", "A µs", "B µs"]
-    headings += ["noise", "pairs"] if wide else []
     show_grouped(f"time of {b} over that of {a}", headings, groups)

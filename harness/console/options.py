@@ -23,31 +23,28 @@ DEVICES = ("cpu", "cuda")
 Command = Callable[..., Any]
 
 
-def checked(kind: str, names: Callable[[], Iterable[str]] | None) -> Callable[..., Any]:
-    """A callback of click: checks each name, and suggests the nearest known one.
+def several(
+    name: str,
+    names: Callable[[], Iterable[str]] | None,
+    text: str,
+    option: str = "",
+    **more: Any,
+) -> Callable[[Command], Command]:
+    """Return an option that is repeated, or with commas; each name counts once.
 
-    Names come in options that are repeated, or with commas; each counts once. Without
-    `names` any is taken.
+    An unknown one is answered with the nearest; without `names` any is taken.
     """
 
     def check(
         ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
     ) -> tuple[str, ...]:
-        given = dict.fromkeys(name for value in values for name in value.split(","))
-        return tuple(n if names is None else known(kind, n, names()) for n in given)
+        given = dict.fromkeys(one for value in values for one in value.split(","))
+        return tuple(n if names is None else known(name, n, names()) for n in given)
 
-    return check
-
-
-def several(
-    name: str, names: Callable[[], Iterable[str]] | None, text: str, **more: Any
-) -> Callable[[Command], Command]:
-    """Return an option whose names are checked, repeated or with commas."""
-    more = {"metavar": name.upper(), "callback": checked(name, names), **more}
+    more = {"metavar": name.upper(), "called": f"{name}s", "callback": check, **more}
     more["help"] = f"{text} Repeatable, or with commas."
-    return click.option(
-        f"--{name}", more.pop("called", f"{name}s"), multiple=True, **more
-    )
+    place = (option or f"--{name}", more.pop("called"))
+    return click.option(*place, multiple=True, **more)
 
 
 op = several("op", op_names, "Only this op; see `gradwatch list ops`.")
@@ -82,8 +79,8 @@ case = click.option(
 def _orders(default: Sequence[str]) -> Callable[[Command], Command]:
     text = "vjp (the gradient), jvp (forward mode), hvp (the double backward: "
     text += "gradients of the sum of dx * v)."
-    shown = {"default": tuple(default), "show_default": ",".join(default)}
-    return several("order", lambda: ORDERS, text, metavar="ORDERS", **shown)
+    more: dict[str, Any] = {"default": default, "show_default": ",".join(default)}
+    return several("order", lambda: ORDERS, text, metavar="ORDERS", **more)
 
 
 orders, every_order = _orders(ORDERS[:1]), _orders(ORDERS)
@@ -126,10 +123,11 @@ def on_this_machine(devices: Iterable[str]) -> None:
 
 
 require = several(
-    *("require", None, "End with exit code 3 if this backend cannot run here."),
+    "backend",
+    backend_names,
+    "End with exit code 3 if this backend cannot run here.",
+    option="--require",
     called="require",
-    metavar="BACKEND",
-    callback=checked("backend", backend_names),
 )
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 

@@ -74,14 +74,6 @@ class Series:
         """Whether it is the time of a pass."""
         return self.metric.endswith(" pass")
 
-    @property
-    def wrong_since(self) -> int | None:
-        """The commit since which the gradient is wrong, if the newest has it wrong."""
-        present = np.flatnonzero(~np.isnan(self.values)).tolist()
-        right = [i for i in present if i not in self.past]
-        wrong = [i for i in present if not right or i > right[-1]]
-        return wrong[0] if wrong and right else None
-
 
 @dataclass(frozen=True)
 class History:
@@ -156,10 +148,11 @@ def commit_rows(history: History) -> list[CommitRow]:
 def wrong_since(history: History) -> dict[Place, Commit]:
     """Of each op and backend that is wrong in the history, the first wrong commit."""
     found: dict[Place, int] = {}
-    for series in history.series:
-        at = series.wrong_since
-        if at is not None:
-            place = series.op, series.runner
+    for one in history.series:
+        present = np.flatnonzero(~np.isnan(one.values)).tolist()
+        right = [i for i in present if i not in one.past]
+        for at in [i for i in present if right and i > right[-1]][:1]:
+            place = one.op, one.runner
             found[place] = min(at, found.get(place, at))
     return {place: history.commits[at] for place, at in found.items()}
 

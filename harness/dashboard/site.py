@@ -137,20 +137,23 @@ def _write_lists(
     rows, moved = sorted(commit_rows(history), reverse=True), moves(history)
     writer.page("changes.html", "changes.html.j2", rows=rows, moves=moved)
     records = here.records()
-    lists = {
-        "faults": faults([r for r in records if not as_expected(r)], history),
-        "defects": faults([r for r in records if r.listed]),
-        "findings": here.findings,
-    }
-    writer.page("findings.html", "findings.html.j2", **lists)
+    writer.page(
+        "findings.html",
+        "findings.html.j2",
+        faults=faults([r for r in records if not as_expected(r)], history),
+        defects=faults([r for r in records if r.listed]),
+        findings=here.findings,
+    )
     for runner in here.ran:
-        column = {op: row[runner] for op, row in cells.items()}
-        column = {op: c for op, c in column.items() if c.verdict != "none" or c.speed}
-        ordered = sorted(column.values(), key=lambda cell: cell.rank, reverse=True)
-        context = {"runner": runner, "column": ordered}
-        context["moves"] = [m for m in moved if m.series.runner == runner]
-        name = f"backend/{anchor(runner)}.html"
-        writer.page(name, "backend.html.j2", **context)
+        column = (row[runner] for row in cells.values())
+        column = (cell for cell in column if cell.verdict != "none" or cell.speed)
+        writer.page(
+            f"backend/{anchor(runner)}.html",
+            "backend.html.j2",
+            runner=runner,
+            column=sorted(column, key=lambda cell: cell.rank, reverse=True),
+            moves=[m for m in moved if m.series.runner == runner],
+        )
 
 
 def _write_op(writer: Writer, page: dict[str, Any], looks: charts.Looks) -> None:
@@ -158,7 +161,9 @@ def _write_op(writer: Writer, page: dict[str, Any], looks: charts.Looks) -> None
     looks = {**styles([s.runner for s in series]), **looks}
     lines = {s.line: looks[s.runner] for s in series}
     made = drawn(page, history, {**looks, **lines})
-    writer.data(f"op/{anchor(op)}.charts.js", "charts", made)
+    # As a script: a page that was opened as a file can load no JSON.
+    data = f"gradwatch.data['charts'] = {documents.compact(made)}\n"
+    writer.write(f"op/{anchor(op)}.charts.js", data)
     context = {"drawn": made, "line_styles": lines, **page}
     writer.page(f"op/{anchor(op)}.html", "op.html.j2", **context)
 
@@ -191,14 +196,10 @@ class Writer:
             "here": name,
         }
         page = _templates().get_template(template)
-        self._write(name, page.render(**self.shared, **context, **places))
+        self.write(name, page.render(**self.shared, **context, **places))
 
-    def data(self, name: str, key: str, content: Any) -> None:
-        """Write data as a script: a page that was opened as a file can load no JSON."""
-        text = documents.compact(content)
-        self._write(name, f"gradwatch.data[{key!r}] = {text}\n")
-
-    def _write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str) -> None:
+        """Write a file of this machine."""
         file = self.site / self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

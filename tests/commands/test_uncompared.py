@@ -52,8 +52,8 @@ def test_what_was_not_compared_is_counted_with_the_limit_that_would_do(monkeypat
     monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(compare, "compare_phases", compared)
     monkeypatch.setattr(compare, "judging", lambda: nullcontext(lambda *asked: None))
-    plan = compare.Plan(None, 1.0)
-    plans = [("a", "b", plan)] * 4
+    plan = compare.Plan(SimpleNamespace(name="square[8]"), 1.0)
+    plans = [(SimpleNamespace(backend="numpy_graph"), None, plan)] * 4
     *_, left = compare._compared(plans, ["forward"], 20.0)
     assert left == "3 more, only judged: about 90 s; --limit 120"
     assert compare._compared(plans, ["forward"], 1000.0)[-1] == ""

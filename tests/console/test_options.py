@@ -12,14 +12,23 @@ from gradwatch.impls.catalogue import UnknownName
     "values", [("jvp", "hvp"), ("jvp,hvp",), ("jvp", "hvp,jvp"), ("jvp,hvp", "hvp")]
 )
 def test_names_that_are_repeated_or_have_commas_each_count_once(values):
-    check = options.checked("order", lambda: ORDERS)
-    assert check(None, None, values) == ("jvp", "hvp")
+    assert _orders_of(*values) == ("jvp", "hvp")
 
 
 @pytest.mark.parametrize("values", [("jvp,",), ("jvp,hpv",), ("",)])
 def test_what_is_not_a_name_is_refused(values):
     with pytest.raises(UnknownName, match="no order is called"):
-        options.checked("order", lambda: ORDERS)(None, None, values)
+        _orders_of(*values)
+
+
+def _orders_of(*values):
+    @click.command()
+    @options.several("order", lambda: ORDERS, "Orders.")
+    def command(orders):
+        return orders
+
+    given = [part for value in values for part in ("--order", value)]
+    return command.invoke(command.make_context("command", given))
 
 
 @pytest.mark.parametrize(
