@@ -8,7 +8,6 @@ Importing the room costs no PyTorch; calling `check` does.
   ways that catch kernels
 - choice, shapes: what is tried, and how much of it
 - examine: every tensor judged; report: the table
-- hidden: what rounding hides of a tensor, and in which step
 - child: all of it in another process, where names say what is checked
 - script: a failure that runs alone, as small as it gets
 """

@@ -25,8 +25,6 @@ from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.workers.process import Link
 from gradwatch.impls.catalogue import UnknownName, known, op_names
 
-Announce = Callable[[str], None] | None
-
 #: Of the caller's code: neither a verdict nor a mistake of the call.
 REFUSED = "refused"
 
@@ -47,12 +45,10 @@ def check(content: bytes, link: Link) -> None:
     link.tell(found)
 
 
-def answered(asked: Mapping[str, Any], announce: Announce = None) -> dict[str, Any]:
-    """The report of a request, as the command shows it and as a document.
-
-    Or the line that says why it cannot be judged. `announce` gets each trial before it
-    is run.
-    """
+def answered(
+    asked: Mapping[str, Any], announce: Callable[[str], object] = str
+) -> dict[str, Any]:
+    """The report of a request, as text and document, or why it cannot be judged."""
     judged = _kernelbench if asked["kernelbench"] else _named
     try:
         with contextlib.ExitStack() as stack:
@@ -93,11 +89,7 @@ def _loaded(
     load: Callable[[], Any],
     stack: contextlib.ExitStack,
 ) -> tuple[Any, dict[str, Any]]:
-    """The candidate, and options of the session; apart, where nobody trusts it.
-
-    A seed that is not given is drawn when the candidate has been loaded, which cannot
-    know it.
-    """
+    """The candidate, and options of the session; a seed that it cannot know."""
     if asked.get("untrusted"):
         from gradwatch.harness.check.subjects.apart import Apart
 
@@ -183,19 +175,15 @@ def target(text: str) -> Any:
 
 
 def loaded(path: Path) -> ModuleType:
-    """A file as a module.
-
-    Raises:
-        UnknownName: There is no such file.
-    """
+    """A file as a module; UnknownName where there is none."""
     if not path.is_file():
         raise UnknownName(f"no file at {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UnknownName(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    known = getattr(sys.modules.get(path.stem), "__file__", module.__file__)
-    if known == module.__file__ and path.stem not in sys.stdlib_module_names:
+    other = getattr(sys.modules.get(path.stem), "__file__", module.__file__)
+    if other == module.__file__ and path.stem not in sys.stdlib_module_names:
         sys.modules[path.stem] = module  # a script imports from it by its name
     spec.loader.exec_module(module)
     return module
@@ -206,29 +194,25 @@ def kernelbench(
 ) -> tuple[Any, partial[Any], Callable[[int], Sequence[Any]], str]:
     """`Model`, what makes `ModelNew`, what makes inputs at a seed, and source.
 
-    Of a problem and a solution in KernelBench's form. Both modules are constructed
-    after the same seed, as KernelBench does it; the candidate is then run with the
-    reference's parameters and buffers. The source constructs it in a script.
-
-    Raises:
-        UnknownName: A file or a name in it is missing.
+    Both modules are constructed after the same seed, as KernelBench does it; the source
+    constructs the candidate in a script. UnknownName where a file or a name is missing.
     """
     import torch
 
     from gradwatch.harness.check.frameworks import loop
 
     asked = loaded(problem)
-    model = _member(asked, "Model", problem)
-    get_inputs = _member(asked, "get_inputs", problem)
+    for name in ("Model", "get_inputs"):
+        known(f"name in {problem}", name, vars(asked))
     torch.manual_seed(0)
     given: Any = getattr(asked, "get_init_inputs", list)()
     init = {"kwargs" if isinstance(given, Mapping) else "args": given}
     torch.manual_seed(0)
-    reference = model(*init.get("args", ()), **init.get("kwargs", {}))
+    reference = asked.Model(*init.get("args", ()), **init.get("kwargs", {}))
 
     def inputs(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
-        return list(get_inputs())
+        return list(asked.get_inputs())
 
     if not isinstance(reference, torch.nn.Module):
         raise UnknownName(f"Model of {problem} is no torch.nn.Module")
@@ -236,9 +220,3 @@ def kernelbench(
     candidate = partial(loop.loaded, str(solution.resolve().parent), name, init)
     files = {"problem": str(problem.resolve()), "solution": str(solution.resolve())}
     return reference, candidate, inputs, SOURCE.format(**files)
-
-
-def _member(module: ModuleType, name: str, path: Path) -> Any:
-    if not hasattr(module, name):
-        raise UnknownName(f"{path} defines no {name}")
-    return getattr(module, name)

@@ -6,10 +6,9 @@ import contextlib
 import ctypes
 import functools
 import math
-import re
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,19 +54,16 @@ class Trial:
 
     Attributes:
         dtype: The precision under test.
+        framework: Whose tensors these are; see `gradwatch.harness.check.frameworks`.
         name: Such as "mixed 7x33".
         regime: Says how numbers and cotangents are made and laid out.
-        args: What both functions are called with, in the layout of the trial.
-        kwargs: Likewise.
-        framework: Whose tensors these are; see `gradwatch.harness.check.frameworks`.
+        args, kwargs: What both functions are called with, in the layout of the trial.
         thorough: Whether everything is run a second time, with other cotangents and
             with some inputs that need no gradient.
         as_given: Whether these are the caller's own shape and ordinary numbers, or
             own inputs. A module then keeps its parameters as they are.
         seed: Of the cotangents and of the parameters.
-        device: Where it runs.
         cotangents: In place of those of the regime.
-        order: What is judged; see `gradwatch.harness.judging.orders`.
         main: The widest type of what the caller gave, which becomes `dtype`; narrower
             ones stay.
         state: The module's tensors, of a step of a training: then a gradient by an
@@ -132,15 +128,7 @@ class Trial:
 
 @dataclass
 class Choice:
-    """Which trials are run, and which of them decide, as a caller writes it.
-
-    `only` and `skip` are names such as "large" or "large 7x33"; one may stand alone.
-    The caller's own trial is always run. `budget` is the time in seconds into which the
-    others have to fit. A training of `train` steps comes last.
-
-    Raises:
-        UnknownName: `edges` is none of "report", "fail", "skip".
-    """
+    """Which trials are run, and which of them decide: arguments of `check`."""
 
     only: str | Sequence[str] | None = None
     skip: str | Sequence[str] | None = None
@@ -159,11 +147,7 @@ class Choice:
         )
 
     def of(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Those that are to be run.
-
-        Raises:
-            UnknownName: A name that no trial bears.
-        """
+        """Those that are to be run; UnknownName for a name that no trial bears."""
         named = {trial.regime.name: None for trial in trials}
         named |= {trial.name: None for trial in trials}
         for name in (*self._only, *self._skip):
@@ -176,12 +160,6 @@ class Choice:
             takes = asked and names.isdisjoint(self._skip) and not left_out
             chosen += [trial] * (trial.as_given or takes)
         return chosen
-
-
-def widest(dtypes: Iterable[str]) -> str:
-    """The widest of our precisions among some types; else float32."""
-    ours = [name for name in dtypes if name in PRECISIONS]
-    return max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
 
 
 def handed_over(blank: Trial, label: str, args: Sequence[Any]) -> Iterator[Trial]:
@@ -207,20 +185,15 @@ def planned(
     blank: Trial,
     specs: Specs,
     *,
-    admits: Callable[[Trial], bool],
-    runs: Callable[[Trial], bool],
+    takes: Callable[..., bool],
     notes: list[str],
     pinned: Sequence[int],
 ) -> Iterator[Trial]:
     """The shapes as given, other sizes, and every regime at a small size.
 
-    Args:
-        blank: A trial in the precision, without arguments.
-        specs: One for each input.
-        admits: Whether the reference takes a trial.
-        runs: Whether the candidate does, too.
-        notes: Gets a line for what is left out.
-        pinned: Lengths that cannot vary: a module's own.
+    `blank` has no arguments yet. `takes` says whether the reference takes a trial, with
+    a second True whether both sides do; `notes` gets a line for what is left out, and
+    `pinned` lengths, a module's own, cannot vary.
     """
     precision, used = PRECISIONS[blank.dtype], blank.framework
 
@@ -242,10 +215,8 @@ def planned(
 
     normal = REGIMES["normal"]
     yield make(normal, specs, thorough=True, as_given=True)
-    admitted = functools.cache(lambda s: admits(make(normal, s)))
-    small, special = _sizes(
-        specs, pinned, lambda s: admitted(s) and runs(make(normal, s))
-    )
+    admitted = functools.cache(lambda s: takes(make(normal, s)))
+    small, special = _sizes(specs, pinned, lambda s: takes(make(normal, s), True))
     if small is None:
         notes.append(f"sizes hardly varied: the code takes {shapes.named(specs)}")
     small = small or specs
@@ -310,8 +281,7 @@ class Budget:
     """What is left of time and memory, as far as the trials until now tell.
 
     What a trial takes is estimated from the sizes of its graph, by the rate of the
-    caller's own or of slow ones; its `cost` is counted no further than a second number
-    says.
+    caller's own or of slow ones; its `cost` is counted up to a second number.
     """
 
     seconds: float | None
@@ -324,33 +294,28 @@ class Budget:
         self.memory = memory()
 
     def affordable(self, trials: Sequence[Trial], notes: list[str]) -> Iterator[Trial]:
-        """The trials that fit; a note says which do not, and how to have them.
-
-        The caller's own come first, always.
-
-        Raises:
-            ValueError: One of these alone needs more memory than there is.
-        """
+        """The trials that fit, the caller's own first; a note says which do not."""
         own = [trial for trial in trials if trial.as_given]
         for trial in own:
             if sum(trial.sizes) >= MANY:
                 self.require(trial.name, self.cost(trial, math.inf).elements)
         for trial in own:
             yield from self._timed(trial, len(trials))
-        waiting = [trial for trial in trials if not trial.as_given]
-        for _ in range(2):  # what was too slow by the first times gets another look
-            later = list[Trial]()
-            for trial in waiting:
-                if self._fits(trial):
-                    yield from self._timed(trial, len(trials))
-                else:
-                    later.append(trial)
-            waiting = later
-        if waiting:
-            more = self.clock() - self.began + sum(map(self._seconds, waiting))
-            whole = all(self.cost(trial, 0.0).whole for trial in waiting)
+        left_out = list[tuple[Trial, Cost]]()
+        for trial in (trial for trial in trials if not trial.as_given):
+            # One without elements takes nothing, and may not even run.
+            cost = self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
+            # Hundreds of bytes an element, of no size that was asked for.
+            large = self.seconds is None and cost.elements > self.most
+            if large or self.spent + self.rate * cost.work > self.allowed:
+                left_out.append((trial, cost))
+            else:
+                yield from self._timed(trial, len(trials))
+        if left_out:
+            more = self.spent + self.rate * sum(cost.work for _, cost in left_out)
+            whole = all(cost.whole for _, cost in left_out)
             needs = f"{math.ceil(more)}{'' if whole else ' or more'}"
-            names = "; ".join(dict.fromkeys(trial.name for trial in waiting))
+            names = "; ".join(dict.fromkeys(trial.name for trial, _ in left_out))
             notes.append(
                 f"left out, the budget being {self.allowed:g} s: {names};"
                 f" budget={needs} has them"
@@ -359,11 +324,7 @@ class Budget:
             ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what was freed
 
     def require(self, name: str, elements: int) -> None:
-        """Refuse what would end the process.
-
-        Raises:
-            ValueError: The numbers alone are more than the memory.
-        """
+        """Raise ValueError where the numbers alone are more than the memory."""
         if elements * LEAST > self.memory:
             raise ValueError(
                 f"{name} needs some {elements * LEAST / 2**30:.3g} GiB, and this"
@@ -383,31 +344,11 @@ class Budget:
             self.most = max(self.most, cost.elements * trial.as_given)
 
     @property
+    def spent(self) -> float:
+        """Seconds until now."""
+        return self.clock() - self.began
+
+    @property
     def room(self) -> float:
         """What still fits, in elements."""
-        left = self.allowed - (self.clock() - self.began)
-        return left / min(self.rate, FASTEST)
-
-    def _seconds(self, trial: Trial) -> float:
-        return self.rate * self._cost(trial).work
-
-    def _fits(self, trial: Trial) -> bool:
-        if self.seconds is None and self._cost(trial).elements > self.most:
-            return False  # hundreds of bytes an element, of no size that was asked for
-        return self.clock() - self.began + self._seconds(trial) <= self.allowed
-
-    def _cost(self, trial: Trial) -> Cost:
-        """What it takes; without elements nothing, and it may not even run."""
-        return self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
-
-
-def out_of_memory(error: Exception) -> str:
-    """How much was asked for, and how much there is; "" if that is not why."""
-    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
-    if said is None:
-        return "needs more memory" if isinstance(error, MemoryError) else ""
-    size, unit = float(said[1]), said[2]
-    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
-    return (
-        f"needs {needs} in one piece, and this machine has {memory() / 2**30:.3g} GiB"
-    )
+        return (self.allowed - self.spent) / min(self.rate, FASTEST)

@@ -20,11 +20,9 @@ from gradwatch.harness.check.choice import (
     Choice,
     Trial,
     handed_over,
-    out_of_memory,
     planned,
-    widest,
 )
-from gradwatch.harness.check.examine import examined, in_process
+from gradwatch.harness.check.examine import examined, in_process, row_of
 from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
     Elsewhere,
@@ -33,7 +31,6 @@ from gradwatch.harness.check.frameworks import (
     framework,
     require_instance,
 )
-from gradwatch.harness.check.hidden import row_of
 from gradwatch.harness.check.report import Report, Row, joined
 from gradwatch.harness.check.shapes import (
     COMPLEX,
@@ -45,7 +42,6 @@ from gradwatch.harness.check.shapes import (
     with_complex,
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
-from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
@@ -85,18 +81,15 @@ def check(
         check(FastSilu.apply, shapes=[(64, 1000)])
         check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
-    No tolerance is given: that of each element is derived from the rounding errors the
-    reference's own arithmetic can make (docs/judging.md). What is tried is listed in
-    docs/check.md.
+    No tolerance is given: it is derived (docs/judging.md). docs/check.md has what is
+    tried, and what a candidate may be.
 
     Args:
         reference: A function of PyTorch's or JAX's, a module, an `Op`, or the name of
             an op page. Its mathematics is the truth; no framework's backward is asked.
-        candidate: Takes the same tensors: a function, `Function.apply`, a module. A
-            module is called with the reference's parameters and buffers; a plain
-            function gets them after the inputs. Left out, the reference's own gradient
-            is judged: PyTorch's, or the backward of a `torch.autograd.Function`, whose
-            forward is then the definition.
+        candidate: Takes the same tensors: a function, `Function.apply`, a module. Left
+            out, the reference's own gradient is judged: PyTorch's, or the backward of a
+            `torch.autograd.Function`, whose forward is then the definition.
         inputs: The positional arguments, for numbers of your own. Of tensors of floats
             those that require a gradient are differentiated, or all where none does.
         shapes: For numbers made here, one for each input: [(64, 1000)], "64x1000",
@@ -113,8 +106,7 @@ def check(
         seed: Of all random numbers.
         order: "vjp": outputs and gradients. "jvp": forward mode, the tangent of each
             output. "hvp": the double backward, the gradients of the sum of gradient *
-            tangent by inputs and cotangents. What PyTorch refuses, such as a Function
-            that is marked once_differentiable, is `unsupported`, and does not pass.
+            tangent by inputs and cotangents.
         only, skip: Trials by name: "large", "tails", "sliced". The caller's own shape
             and numbers are always tried.
         quick: Try nothing else, once in each precision.
@@ -124,19 +116,16 @@ def check(
         strict: The edges fail, and so does an exception for other inputs than the
             caller's own, which is otherwise counted as a refusal.
         budget: Seconds of processor time for the trials beside the caller's own, 30 if
-            not said; the report says which were left out.
-        train: Steps of a training beside the reference: all are compared with it, and
-            of each stage two are judged.
+            not said.
+        train: Steps of a training beside the reference.
         name: Of what is judged, in the report, in place of its own.
 
     Returns:
-        A Report. What the candidate does wrong is in it: an exception, a gradient that
-        is None, another shape or dtype are verdicts.
+        A Report. An exception of the candidate's is a verdict, too.
 
     Raises:
         ValueError: The call cannot be judged: no inputs, or parameters that do not fit.
-        harness.tracing.Untraceable: The reference cannot be followed; says where, why
-            and the way round.
+        harness.tracing.Untraceable: The reference cannot be followed.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
     given = None if inputs is None else as_tuple(inputs)
@@ -175,11 +164,7 @@ def gradcheck(
     of every gradient is judged.
 
     Args:
-        func: Takes the inputs, returns a tensor or several.
-        inputs: A tensor or several; those that require a gradient are differentiated.
-        raise_exception: Raise where it is wrong; otherwise return False.
-        check_forward_ad: Judge forward mode, too.
-        check_backward_ad: Judge the backward.
+        func, inputs, raise_exception, check_forward_ad, check_backward_ad: As there.
         as_pytorch: `eps`, `atol`, `rtol` and the others of PyTorch's; not used.
 
     Raises:
@@ -226,11 +211,10 @@ def _agrees(
     if not any(getattr(value, "requires_grad", False) for value in args):
         raise ValueError(f"{name} needs an input that requires a gradient")
     for order in orders:
-        how: Any = {
-            "choice": Choice(quick=True),
-            "notes": [IGNORED] if as_pytorch else [],
-        }
-        session = Session(func, order=order, cotangents=cotangents, **how)
+        session = Session(
+            func, order=order, cotangents=cotangents, choice=Choice(quick=True)
+        )
+        session.notes += [IGNORED] * bool(as_pytorch)
         report = session.run(inputs={"given": args})
         if not report.passes and raises:
             raise GradcheckError(str(report))
@@ -243,9 +227,8 @@ def _agrees(
 class Session:
     """A reference and a candidate on a device.
 
-    `of_jax` says which of them is a function of JAX's; where both are, PyTorch is not
-    needed. `source` are lines that define the candidate in a script; `announce` gets
-    each trial before it is run; without it a terminal is told.
+    `of_jax` says which of them is a function of JAX's; `source` are lines that define
+    the candidate in a script; `announce` gets each trial before it is run.
     """
 
     reference: Any
@@ -260,14 +243,14 @@ class Session:
     cotangents: tuple[Any, ...] = ()
     of_jax: tuple[bool, bool] = (False, False)
     notes: list[str] = field(default_factory=list)
-    announce: Callable[[str], None] | None = None
+    announce: Callable[[str], object] = str
 
     def __post_init__(self) -> None:
         known("order", self.order, ORDERS)
         ours, theirs = self.of_jax
-        is_op = isinstance(self.reference, (str, Op))
         of_jax = theirs or (ours and self.candidate is None)
-        self.used = framework("jax" if of_jax and (ours or is_op) else "pytorch")
+        both = of_jax and (ours or isinstance(self.reference, (str, Op)))
+        self.used = framework("jax" if both else "pytorch")
         self.device = self.used.device(self.device)
         require_instance(self.reference)
         require_instance(self.candidate)
@@ -287,7 +270,7 @@ class Session:
                 f"the candidate cannot be called: it is of type {kind}; tensors of your"
                 " own go into inputs="
             )
-        elif theirs and self.used is not framework("jax"):
+        elif theirs and not both:
             from gradwatch.harness.check.frameworks.bridge import in_torch
 
             assert self.candidate is not None
@@ -310,7 +293,8 @@ class Session:
             inputs = inputs and framework("jax").mapped(tensor_of, dict(inputs))
         tensors = self.used.tensors((dict(inputs or {}), dict(kwargs or {})))
         tensors += list(self.subject.state.values())
-        main = widest(map(self.used.precision_of, tensors))
+        ours = {self.used.dtype_of(t.real) for t in tensors} & PRECISIONS.keys()
+        main = max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
         settings = self.used.settings(self.device, self.compute)
         with settings, self._with_the_way_round():
             trials = list[Trial]()
@@ -337,41 +321,36 @@ class Session:
 
     def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
         """Every judgement on the trials that fit; a note says what is left out."""
-        at, left_out, diagnoses = "", list[tuple[str, str]](), Diagnoses()
-        how = self.compute, self.notes, diagnoses
-        with ticking(lambda: at, terminal=not self.announce, log=False):
-            for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
-                at = f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials"
-                if self.announce:
-                    self.announce(at)
-                try:
-                    with self.used.precision(trial.dtype), _quiet(trial):
-                        yield from self._examined(trial, *how)
-                except Exception as error:  # every library refuses numbers in its way
-                    if trial.as_given:
-                        raise
-                    why = f"the reference raised {in_short(error)}"
-                    why = out_of_memory(error) or why
-                    left_out.append((why, trial.name))
+        left_out, diagnoses = list[tuple[str, str]](), Diagnoses()
+        for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
+            self.announce(f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials")
+            try:
+                with self.used.precision(trial.dtype), _quiet(trial):
+                    yield from self._examined(trial, diagnoses)
+            except Exception as error:  # every library refuses numbers in its way
+                if trial.as_given:
+                    raise
+                left_out.append((in_short(error), trial.name))
         for why, names in joined(left_out).items():
-            self.notes.append(f"left out, {why}: {names}")
+            self.notes.append(f"left out, the reference raised {why}: {names}")
 
-    def _examined(self, trial: Trial, *more: Any) -> list[Row]:
+    def _examined(self, trial: Trial, diagnoses: Diagnoses) -> list[Row]:
         """The judgements of one trial.
 
         A backward of no elements may end the process, as that of torch.pdist does, so
         that it runs in a fork; what the caller did not give may be refused there.
         """
-        asked = self.subject, self.candidate, trial
+        asked = self.subject, self.candidate, trial, self.compute
         if trial.regime.name != "empty" and (any(trial.sizes) or not trial.sizes):
-            return examined(*asked, *more)
+            return examined(*asked, self.notes, diagnoses)
 
         def rows() -> list[Row]:
-            takes = trial.as_given or self._admits(trial)
-            return examined(*asked, self.compute) if takes else []
+            return examined(*asked) if trial.as_given or self._takes(trial) else []
 
+        if not self.used.forks():
+            return rows()
         try:
-            return forked(rows) if self.used.forks() else rows()
+            return forked(rows)
         except Ended as how:
             message = f"ended the process: {how}"
             return [row_of(trial, Judgement("all", "error", message=message))]
@@ -426,10 +405,6 @@ class Session:
         """Say what to give in place of what cannot be judged."""
         try:
             yield
-        except (MemoryError, RuntimeError) as error:
-            if why := out_of_memory(error):
-                raise ValueError(f"{why}: give smaller inputs") from error
-            raise
         except TypeError as error:
             if not re.search("missing .* argument", str(error)):
                 raise
@@ -476,8 +451,7 @@ class Session:
             self.budget.require(named(sizes), elements)
             for trial in planned(
                 *(replace(blank, kwargs={**kwargs, **extra}), sizes),
-                admits=self._admits,
-                runs=self._runs,
+                takes=self._takes,
                 notes=self.notes,
                 pinned=self.subject.lengths,
             ):
@@ -485,23 +459,15 @@ class Session:
                     self._refuse_what_raises(trial)
                 yield trial
 
-    def _admits(self, trial: Trial) -> bool:
-        """Whether the reference takes these inputs; if not it raises what it likes."""
-        with contextlib.suppress(Exception), _quiet(trial):
+    def _takes(self, trial: Trial, both: bool = False) -> bool:
+        """Whether the reference takes these inputs, and so does the candidate."""
+        self.announce(trial.name)
+        with contextlib.suppress(Exception), _quiet(trial):  # they raise what they like
             self.subject.admit(trial, self.budget.room)
-            return True
-        return False
-
-    def _runs(self, trial: Trial) -> bool:
-        """Whether the candidate does."""
-        if self.announce:
-            self.announce(trial.name)
-        if not callable(self.candidate):
-            return True
-        with contextlib.suppress(Exception), _quiet(trial):
-            bound = self.subject.bound(trial, traced=False)
-            call = self.used.bind(self.candidate, bound)
-            self.used.admits(call, bound.tensors, bound.wanted)
+            if both and callable(self.candidate):
+                bound = self.subject.bound(trial, traced=False)
+                call = self.used.bind(self.candidate, bound.call, bound.tensors)
+                self.used.forward(call, bound.tensors, bound.wanted)
             return True
         return False
 

@@ -1,9 +1,12 @@
-"""Trial by trial: the candidate is run, the truth worked out, every tensor judged."""
+"""Trial by trial: the candidate is run, the truth worked out, every tensor judged.
+
+Where rounding hides a tensor, `Growth` tells in which step.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,26 +15,30 @@ import numpy as np
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import Elsewhere, Raised
 from gradwatch.harness.check.frameworks.observation import Observation
-from gradwatch.harness.check.hidden import Growth, row_of
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.diagnosis import Diagnoses
+from gradwatch.harness.judging.diagnosis.sweep import Sweep
+from gradwatch.harness.judging.diagnosis.words import Words
+from gradwatch.harness.judging.draws import Draws, halves
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS
-from gradwatch.harness.judging.verdict import allowed
+from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SAYS_NOTHING, SMALL
+from gradwatch.harness.judging.verdict import allowed, is_zero, zeros_pass
 from gradwatch.harness.tracing import callers_place
 from gradwatch.harness.workers.evaluate import in_short
+from gradwatch.impls import graph
 from gradwatch.impls.contract import Array, Unsupported
+from gradwatch.impls.graph import Node
 
 Function = Callable[..., Any]
 #: What of a function that draws cannot be told apart from a mistake.
 OTHER_DRAWS = (
-    "it draws other random numbers than the reference, whose values it has not: draw by"
-    " the same calls in the same order, from the same generator and device, or make the"
-    " mask or the noise an input"
+    "the function draws random numbers, and every call starts from the same state of"
+    " their generator: draw by the same calls in the same order, from the same one, or"
+    " make the mask or the noise an input"
 )
-
 CHOSEN = "elements are chosen by values so near to each other that rounding decides"
 UNRECORDED = (
     "the double backward is a constant: the backward computes without autograd's graph "
@@ -72,6 +79,18 @@ def examined(
     return rows
 
 
+def row_of(
+    trial: Trial, judgement: Judgement, how: str = "", right: Reference | None = None
+) -> Row:
+    """A judgement with what is known of its trial, and what rounding hides of it."""
+    silent = zero = False
+    if right is not None and judgement.verdict == "vacuous":
+        zero = is_zero(right, judgement.tensor)
+        silent = not zero and zeros_pass(right, judgement.tensor)
+    made = trial.name, trial.dtype, judgement, how, silent, zero
+    return Row(*made, own=trial.as_given, edge=trial.edge)
+
+
 def in_process(subject: Any, candidate: Function | Elsewhere | None) -> Function:
     """Return what can be called here; for what is apart the reference stands in."""
     if candidate is None or isinstance(candidate, Elsewhere):
@@ -104,17 +123,13 @@ class Bench:
         self.compute, self.diagnoses = compute, diagnoses
         self.bound = bound = subject.bound(trial)
         self.expected = self.used.forward(bound.call, bound.tensors, bound.wanted)
-        self.apart = isinstance(candidate, Elsewhere)
-        judged: Any = candidate if self.apart else self.used
+        judged: Any = candidate if isinstance(candidate, Elsewhere) else self.used
         self.observe = judged.observe
-        self.call = self.used.bind(in_process(subject, candidate), bound)
+        own = in_process(subject, candidate)
+        self.call = self.used.bind(own, bound.call, bound.tensors)
 
     def cotangents(self) -> list[Any]:
-        """One for each output that has a gradient.
-
-        Raises:
-            ValueError: None has, or all are nan: the numbers are outside its domain.
-        """
+        """One for each output with a gradient; ValueError where none says a thing."""
         outputs, followed = self.expected.outputs, self.expected.followed
         arrays = map(self.used.array_of, outputs)
         floats = [a for a in arrays if a.dtype.kind == "f" and a.size]
@@ -129,11 +144,8 @@ class Bench:
     def tangents(self) -> list[Any]:
         """One for each tensor that needs a gradient; of a gradient none."""
         pairs = enumerate(zip(self.bound.tensors, self.bound.wanted, strict=True))
-        if self.trial.order == "vjp":
-            return [None] * len(self.bound.tensors)
-        return [
-            self.trial.tangent(t, i) if wanted else None for i, (t, wanted) in pairs
-        ]
+        trial, second = self.trial, self.trial.order != "vjp"
+        return [trial.tangent(t, i) if second and w else None for i, (t, w) in pairs]
 
     def truth(self, cotangents: Sequence[Any], traced: Any = None) -> Question:
         """The right tensors; of what else was `traced`, where that is given."""
@@ -177,7 +189,7 @@ class Bench:
         named = dict(zip(self.second_names(cotangents), got, strict=True))
         judgements = self._judge(right, {n: (t, None) for n, t in named.items()})
         wrong = order == "hvp" and not all(j.passes for j in judgements)
-        cause = self.used.cause_of(self.call, bound, cotangents) if wrong else ""
+        cause = self.used.cause_of(self.call, bound) if wrong else ""
         for j in judgements:
             why = cause or (UNRECORDED if named[j.tensor] is None else "")
             by_input = j.tensor.startswith("hvp.d") and not j.passes
@@ -208,17 +220,10 @@ class Bench:
             yield f"it returns {self.beyond} {more} more than the reference: not judged"
         wrong = not all(row.judgement.passes for row in rows)
         if wrong and self.bound.draws:
-            yield (
-                "the function draws random numbers, and every call starts from the same"
-                " state of their generator; who uses them in another way needs the mask"
-                " or the noise as an input"
-            )
+            yield OTHER_DRAWS
         if self.unrepeatable:
-            random = "; what is random must be an input: a mask, a noise"
-            yield (
-                f"{self.trial.name}: a second run gave other bits"
-                f"{random if wrong else ''}"
-            )
+            random = "; what is random must be an input: a mask, a noise" * wrong
+            yield f"{self.trial.name}: a second run gave other bits{random}"
 
     def _judged(
         self, cotangents: Sequence[Any], thorough: bool
@@ -241,11 +246,8 @@ class Bench:
             written = {n: (now, like) for n, now, like in places if n in changed}
         numbers = self._judge(right, first | written)
         judgements = [("", j) for j in (*self._faults(seen), *numbers)]
-        if self._draws_otherwise(judgements):
-            return [("", Judgement("all", "error", message=OTHER_DRAWS))]
         count = len(seen.gradients)
         for how, places, again in seen.others:
-            message = self._frozen_names(places) if places else how
             fixed = {f"d{self.bound.names[i]}" for i in places}
             named = self._named(right, again[:count], again[count:])
             odd = {
@@ -253,13 +255,12 @@ class Bench:
                 for name, found in named.items()
                 if name not in fixed and not self.used.same(found[0], first[name][0])
             }
-            judgements += [(message, j) for j in self._judge(right, odd)]
+            done = self._done(how, places)
+            judgements += [(done, j) for j in self._judge(right, odd)]
         for how, places, words in seen.raised:
-            if places and self._needs(places):
-                continue
-            message = self._frozen_names(places) if places else how
-            raised = Judgement("all", "error", message=f"raised {words}")
-            judgements.append((message, raised))
+            if not (places and self._needs(places)):
+                raised = Judgement("all", "error", message=f"raised {words}")
+                judgements.append((self._done(how, places), raised))
         return judgements
 
     def _judge_raised(self, error: BaseException) -> Judgement:
@@ -272,16 +273,6 @@ class Bench:
         place = callers_place(error) if self.trial.as_given else None
         at = f" at {place}" if place and place.file else ""
         return Judgement("all", "error", message=f"raised {in_short(error)}{at}")
-
-    def _draws_otherwise(self, judgements: Iterable[tuple[str, Judgement]]) -> bool:
-        """Whether an output is another one, and generators end up elsewhere."""
-        outputs = (j for _, j in judgements if j.tensor in self.bound.results)
-        right = all(j.passes for j in outputs)
-        if right or not self.bound.draws or self.apart:
-            return False
-        asked = self.bound.draws, self.bound.tensors
-        states = (self.used.drawn_to(c, *asked) for c in (self.bound.call, self.call))
-        return not all(map(self.used.same, *states))
 
     def frozen(self) -> Iterator[tuple[int, ...]]:
         """Sets of tensors that need no gradient for once."""
@@ -298,31 +289,25 @@ class Bench:
     def _needs(self, places: Sequence[int]) -> bool:
         """Whether the reference, too, raises where some tensors need no gradient."""
         wanted = [w and i not in places for i, w in enumerate(self.bound.wanted)]
-        try:
+        with contextlib.suppress(Exception):  # whatever it raises
             self.used.forward(self.bound.call, self.bound.tensors, wanted)
-        except Exception:  # noqa: BLE001  # whatever it raises
-            return True
-        return False
+            return False
+        return True
 
-    def _frozen_names(self, places: Sequence[int]) -> str:
-        names = [self.bound.names[i] for i in places]
-        few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        return f"{few} without requires_grad"
+    def _done(self, how: str, places: Sequence[int]) -> str:
+        names = [self.bound.names[i] for i in places[:3]]
+        few = ", ".join([*names, *["..."] * (len(places) > 3)])
+        return f"{few} without requires_grad" if places else how
 
     def _faults(self, seen: Observation[Any]) -> Iterator[Judgement]:
         names, results = self.bound.names, self.bound.results
-        known = {
-            "input": names,
-            "gradient": tuple(f"d{name}" for name in names),
-            "output": results,
-            "cotangent": tuple(f"d{name}" for name in results),
-            "saved": ("saved tensors",),
-        }
         for kind, place, message in seen.faults:
             if kind == "input" and place in self.expected.written:
                 continue
-            named = known[kind]
-            name = named[place] if place < len(named) else f"{kind} {place}"
+            known = names if kind in ("input", "gradient") else results
+            name = known[place] if place < len(known) else f"{kind} {place}"
+            name = f"d{name}" if kind in ("gradient", "cotangent") else name
+            name = "saved tensors" if kind == "saved" else name
             yield Judgement(name, "malformed", message=f"{name}: {message}")
         got, wanted = len(seen.outputs), len(self.expected.outputs)
         if got < wanted:
@@ -353,15 +338,14 @@ class Bench:
         for name, (tensor, like) in tensors.items():
             arrays[name] = None if tensor is None else used.array_of(tensor)
             if tensor is not None:
-                has = (used.precision_of if like is None else used.dtype_of)(tensor)
+                has = used.dtype_of(tensor.real if like is None else tensor)
                 same = like is not None and has == used.dtype_of(like)
                 dtypes[name] = dtype if same else has
         judged = self._chosen(right, arrays, dtypes)
         if self.diagnoses is None or self.trial.edge:
             return judged
         how = dtype, not self.unrepeatable
-        named = self.diagnoses.told_of(right, arrays, judged, *how)
-        return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
+        return self.diagnoses.told_of(right, arrays, judged, *how)
 
     def _chosen(
         self,
@@ -431,12 +415,55 @@ class Bench:
                 yield self.truth(self.given, traced.as_run(reach, rng)).right
 
 
-def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
-    """With a diagnosis in terms of complex numbers, whose parts are the last axis."""
-    if tensor is None or not used.dtype_of(tensor).startswith("complex"):
-        return judgement
-    said = judgement.diagnosis
-    for place, part in (("first", "real"), ("last", "imaginary")):
-        axis = f"the {place} 1 of 2 along axis {tensor.ndim} of"
-        said = said.replace(axis, f"the {part} part of")
-    return judgement.changed(diagnosis=said)
+class Growth:
+    """How rounding grows from step to step, in an evaluation with one at each."""
+
+    def __init__(self, right: Reference) -> None:
+        make, self.nodes = right.build, dict[str, Node]()
+
+        def build() -> dict[str, Node]:
+            self.nodes = dict(make())
+            return self.nodes
+
+        sweep, narrowest = Sweep(build, "first"), right.arithmetics[-1]
+        self.words = Words(sweep)
+        order = graph.topological_order([*sweep.order, *self.nodes.values()])
+        graph.forward(order)
+        draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
+        self.least = narrowest.roundoff
+        with np.errstate(all="ignore"):
+            pairs = draws.pair(np.random.default_rng(0), {*order})
+            self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
+
+    def _share(self, node: Node, moved: tuple[Any, Any] | None) -> float:
+        """How far rounding has moved a node, over its norm; at least one rounding."""
+        if moved is None or not moved[0].any():
+            return self.least
+        share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
+        return max(float(share), self.least) if share < np.inf else 1.0
+
+    def explain(self, tensor: str) -> str:
+        """The step before a tensor that makes most of it, its line, and a way round."""
+        shares, end = self.shares, self.nodes[tensor]
+        behind = dict.fromkeys([end])
+        for node in reversed(graph.topological_order([end])):
+            if node in behind:  # and what is hardly felt in it is not
+                felt = (s for s in node.inputs if shares[s] * SMALL <= shares[node])
+                behind |= dict.fromkeys(felt)
+
+        def growth(node: Node) -> float:
+            return shares[node] / max((shares[s] for s in node.inputs), default=1.0)
+
+        most = [n for n in behind if shares[n] >= SMALL * min(shares[end], 1.0)]
+        step, words = max(most, key=growth), self.words
+        made = words.sweep.made
+        before = reversed(graph.topological_order([step]))
+        rule = next((made[n][0] for n in before if n in made), step)
+        term = words.term(step) if step in words.sweep.flows else words.quoted(step)
+        said = f"rounding grows {growth(step):,.0f}-fold in {term}{words.line(rule)}"
+        if growth(step) < 1 / SAYS_NOTHING:
+            much = shares[end] / self.least
+            said = f"rounding grows {much:,.0f}-fold in all, in no step by much"
+        return (
+            f"{said}: float64 tells more, or more numbers in its sums (a larger batch)"
+        )

@@ -147,10 +147,7 @@ class Report:
     @property
     def _heaps(self) -> dict[tuple[str, str], list[Row]]:
         """The rows that decide, by tensor and precision."""
-        heaps: dict[tuple[str, str], list[Row]] = {}
-        for row in self._deciding:
-            heaps.setdefault((row.judgement.tensor, row.dtype), []).append(row)
-        return heaps
+        return grouped(((r.judgement.tensor, r.dtype), r) for r in self._deciding)
 
     @property
     def silent(self) -> tuple[tuple[str, str], ...]:
@@ -169,11 +166,7 @@ class Report:
         return any(r.judgement.verdict != "unsupported" for r in self._domain)
 
     def assert_ok(self) -> None:
-        """Raise unless it passes.
-
-        Raises:
-            AssertionError: With the table.
-        """
+        """Raise AssertionError, with the table, unless it passes."""
         if not self.passes:
             raise AssertionError(str(self))
 
@@ -316,14 +309,20 @@ class Report:
 
 
 Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """What goes with each first."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def joined(pairs: Iterable[tuple[Key, str]]) -> dict[Key, str]:
-    """What goes with each first, once each, in words."""
-    found: dict[Key, dict[str, None]] = {}
-    for key, value in pairs:
-        found.setdefault(key, {})[value] = None
-    return {key: ", ".join(values) for key, values in found.items()}
+    """Likewise, once each, in words."""
+    return {k: ", ".join(dict.fromkeys(v)) for k, v in grouped(pairs).items()}
 
 
 def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
@@ -331,12 +330,13 @@ def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
     plain = {
         (r.judgement.tensor, r.dtype) for r in rows if not (r.how or r.judgement.passes)
     }
-    heaps: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
+
+    def line(row: Row) -> tuple[str, str, str]:
         key = row.judgement.tensor, row.dtype
-        apart = row.how and not row.judgement.passes and key not in plain
-        heaps.setdefault((*key, row.how if apart else ""), []).append(row)
-    return heaps
+        apart = not row.judgement.passes and key not in plain
+        return *key, row.how if apart else ""
+
+    return grouped((line(row), row) for row in rows)
 
 
 def _shown(rows: Sequence[Row]) -> Row:

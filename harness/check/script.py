@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import pkgutil
+import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,8 @@ from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench, Function, examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.verdict import allowed
-from gradwatch.harness.project.descent import cuts, descend, plainer
+from gradwatch.harness.project.descent import Cut, cuts, descend
 from gradwatch.harness.workers.arrays import values_of
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
@@ -49,12 +48,7 @@ def script(
 ) -> str:
     """The text of the script for the first failure, as small as it gets.
 
-    Args:
-        subject: The reference.
-        candidate: None for the reference itself.
-        trials: Those of the check.
-        rows: Their judgements, one of which fails.
-        source: Lines that define `candidate`, where it is known how it was loaded.
+    `source` are lines that define `candidate`, where it is known how it was loaded.
     """
     tried = {(trial.dtype, trial.name): trial for trial in trials}
     wrong = (row for row in rows if not row.judgement.passes)
@@ -142,24 +136,13 @@ def _called(call: Any, bound: Bound, used: Any) -> str:
     """The call as an expression of the tensors t[0], t[1], ..."""
     places = iter(range(len(bound.tensors)))
 
-    def shown(_: Any) -> Any:
-        return _Verbatim(f"t[{next(places)}]")
-
-    args, kwargs = used.mapped(shown, (call.args, dict(call.kwargs)))
+    tree = call.args, dict(call.kwargs)
+    args, kwargs = used.mapped(lambda _: f"t[{next(places)}]", tree)
     given = [repr(a) for a in args]
     if not hasattr(call.function, "named_parameters"):
         given += [f"t[{i}]" for i in places]
     given += [f"{k}={v!r}" for k, v in kwargs.items()]
-    return f"candidate({', '.join(given)})"
-
-
-class _Verbatim(str):
-    """Code that stands for itself in a container's repr."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
+    return re.sub(r"'(t\[\d+\])'", r"\1", f"candidate({', '.join(given)})")
 
 
 # As small as it gets --------------------------------------------------------------
@@ -168,7 +151,7 @@ class _Verbatim(str):
 def _shrunk(
     subject: Any, candidate: Function | Elsewhere | None, trial: Trial, row: Row
 ) -> tuple[Trial, Row] | None:
-    """A trial of fewer and plainer numbers in which the same tensor fails alike.
+    """A trial of fewer numbers in which the same tensor fails alike.
 
     None for a step of a training that is right alone.
     """
@@ -182,13 +165,9 @@ def _shrunk(
         judged = ((r, (r.judgement.tensor, r.judgement.verdict)) for r in rows)
         return next((r for r, found in judged if found == wanted), None)
 
-    end = time.monotonic() + SECONDS
-    best = trial, row
     if trial.state is not None and failing(trial) is None:
         return None
-    for steps in (_shorter, _plainer):
-        best = descend(best, steps, failing, end)
-    return best
+    return descend((trial, row), _shorter, failing, time.monotonic() + SECONDS)
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:
@@ -196,32 +175,14 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
     used = trial.framework
     if trial.cotangents:
         yield replace(trial, cotangents=())
-    arrays = [(t, used.array_of(t)) for t in used.tensors(trial.args)]
-    for cut in cuts(t.shape for t, _ in arrays):
-        yield _changed(trial, {id(t): a[cut(t.shape)].copy() for t, a in arrays})
+    for cut in cuts(t.shape for t in used.tensors(trial.args)):
 
+        def shorter(t: Any, cut: Cut = cut) -> Any:
+            made = used.array_of(t)[cut(t.shape)].copy()
+            held = used.filled(made, t, trial.regime.layout)
+            return held.requires_grad_() if getattr(t, "requires_grad", 0) else held
 
-def _plainer(trial: Trial) -> Iterator[Trial]:
-    """A cotangent of ones; each input in turn all ones, or of one or two digits."""
-    if trial.regime.cotangent != "ones":
-        yield replace(trial, regime=REGIMES["dy_ones"])
-    used = trial.framework
-    for value in used.tensors(trial.args):
-        array = used.array_of(value)
-        for plain in plainer(array) if array.dtype.kind == "f" else ():
-            yield _changed(trial, {id(value): plain})
-
-
-def _changed(trial: Trial, values: Mapping[int, Any]) -> Trial:
-    """The trial with other numbers in some of its tensors, by their ids."""
-
-    def other(tensor: Any) -> Any:
-        if (made := values.get(id(tensor))) is None:
-            return tensor
-        held = trial.framework.filled(made, tensor, trial.regime.layout)
-        return held.requires_grad_() if getattr(tensor, "requires_grad", 0) else held
-
-    return replace(trial, args=trial.framework.mapped(other, trial.args))
+        yield replace(trial, args=used.mapped(shorter, trial.args))
 
 
 # How it gets at the candidate --------------------------------------------------------
@@ -234,12 +195,6 @@ if candidate is None:
 
 def origin(function: Any) -> str:
     """Lines that define `candidate`."""
-    if isinstance(function, functools.partial):
-        head, _, last = origin(function.func).rpartition("candidate = ")
-        given = [repr(a) for a in function.args]
-        given += [f"{k}={v!r}" for k, v in function.keywords.items()]
-        bound = ", ".join([last, *given])
-        return f"import functools\n{head}candidate = functools.partial({bound})"
     # What has a name in a module, and how the function is got from it.
     owner, suffix = getattr(function, "__self__", None), ""
     if inspect.isclass(owner):  # Function.apply is bound to its class

@@ -66,11 +66,7 @@ def each(shapes: Shapes) -> Specs:
 
 
 def parsed(shape: str | Sequence[int]) -> Spec:
-    """A shape as the caller wrote it.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """A shape as the caller wrote it; ValueError where it is none."""
     if not isinstance(shape, str):
         return Spec(tuple(int(n) for n in shape))
     lengths, _, kind = shape.partition(":")

@@ -19,7 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.check.examine import examined
+from gradwatch.harness.check.examine import examined, row_of
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
 from gradwatch.harness.check.frameworks.loop import LOSSES, OPTIMIZERS, parts
 from gradwatch.harness.check.frameworks.observation import Observation
@@ -31,7 +31,6 @@ from gradwatch.harness.check.frameworks.runs import (
     floating,
     same,
 )
-from gradwatch.harness.check.hidden import row_of
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.subjects.pytorch import TorchSubject, seed_of_draws
 from gradwatch.harness.judging.cases import Regime
@@ -39,7 +38,7 @@ from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 
 #: Stages after the first one, which is as plain as training can be and has half of the
-#: steps; the last of all is in float64.
+#: steps.
 STAGES = 8
 #: Seconds of processor time for comparing steps: a reference may take one.
 SECONDS = 20.0
@@ -50,7 +49,7 @@ LARGER, MOST = 8, 1 << 22
 LITTLE = 1e-4
 #: What differs from stage to stage.
 CHOICES = (
-    *("batch", "data", "start", "train", "learn", "grad"),
+    *("batch", "start", "train", "learn", "grad"),
     *("loss", "weight", "optimizer", "lr", "threads"),
 )
 
@@ -88,11 +87,11 @@ def trained(
         name: (rng.permutation(STAGES) + rng.random(STAGES)) / STAGES
         for name in CHOICES
     }
-    for i in range(-1, STAGES + 1):
+    for i in range(-1, STAGES):
         trial = trials[max(i, 0) % len(trials)]
-        shares = {name: float(strata[name][i % STAGES]) for name in CHOICES}
+        shares = {name: float(strata[name][i]) for name in CHOICES}
         stage = Stage(subject, plain, trial, rng, shares, i, compute, judged)
-        rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES + 2), end))
+        rows = list(stage.rows(ask, steps // (2 if i < 0 else 2 * STAGES), end))
         yield from rows
         ran += stage.ran
         blamed = (row for row in rows if not (row.refused or row.edge))
@@ -118,7 +117,6 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.is_first = self.number < 0
-        self.in_float64 = self.number == STAGES
         module = getattr(self.subject, "module", None)
         self.learns = not self.plain.call.state or self._of("learn", (False, True))
         is_drawn = not self.is_first and self.shares["train"] < 0.25
@@ -218,28 +216,22 @@ class Stage:
         self.by_rows = [0 < length == (len(t) if t.ndim else 0) for t in given]
         most = max(1, min(LARGER * length, MOST * length // max(1, sum(trial.sizes))))
         self.batch = round(self._between("batch", 1, most)) if varied else length
-        if varied and self.number % 2:  # as most people choose it
-            self.batch = 1 << round(np.log2(self.batch))
         picked = torch.from_numpy(rng.integers(max(length, 1), size=2 * self.batch))
         self.tables = [
-            self._altered(t.detach()[picked.to(t.device)] if by else t.detach(), varied)
+            t.detach()[picked.to(t.device)] if by else t.detach()
             for t, by in zip(given, self.by_rows, strict=True)
         ]
         tables = iter(self.tables)
         self.follows = [w and self.learns for w in self.plain.wanted[: len(given)]]
-        own = getattr(torch, trial.dtype)
         grad = "none" if self.is_first else self._of("grad", GRADS)
-        optimizer, lr = self._of("optimizer", list(OPTIMIZERS)), (1e-3, 1e-1)
+        optimizer = self._of("optimizer", list(OPTIMIZERS))
         loss = self._of("loss", list(LOSSES))
         weights = (1e-2, 1e2) if trial.dtype[-2:] == "16" else (1e-8, 1e4)
         weight = 1.0 if self.is_first else self._between("weight", *weights)
-        if self.in_float64:  # every number is one of the caller's precision, and stays
-            loss, weight, lr = "weighted sum", 1.0, (1e-30, 1e-30)
         self.described = (
             f"batch {self.batch}, {optimizer}, {loss} times {weight:.1g}"
             f"{'' if self.trains else ', in evaluation mode'}"
             f"{', gradients ' + grad if grad in GRADS[2:] else ''}"
-            f"{', in float64' if self.in_float64 else ''}"
         )
         return {
             "data": mapped(lambda _: next(tables), called),
@@ -252,26 +244,15 @@ class Stage:
             "grad": grad,
             "one_thread": self.is_first or self.shares["threads"] > 0.25,
             "device": trial.device,
-            "dtype": torch.float64 if self.in_float64 else None,
-            "narrow": own if self.in_float64 else None,
-            "drawn": own,
+            "drawn": getattr(torch, trial.dtype),
             "seed": int(rng.integers(1 << 31)),
             "optimizer": optimizer,
-            "lr": self._between("lr", *lr) / (weight if optimizer == "SGD" else 1.0),
+            "lr": self._between("lr", 1e-3, 1e-1)
+            / (weight if optimizer == "SGD" else 1.0),
             "loss": loss,
             "weight": weight,
             "is_mean": self.is_first,
         }
-
-    def _altered(self, table: Tensor, varied: bool) -> Tensor:
-        """The data, with some zeros, or of one sign."""
-        kind = self._of("data", ("as given", "zeros", "one sign"))
-        if not varied or not floating(table) or kind == "as given":
-            return table.clone()
-        if kind == "one sign" and not table.is_complex():
-            return table.abs()
-        zeros = torch.from_numpy(self.rng.random(tuple(table.shape)) < 0.3)
-        return table.masked_fill(zeros.to(table.device), 0)
 
     def _start(self, varied: bool) -> list[Tensor]:
         """Parameters as they are, or drawn afresh of any size; buffers as they are."""

@@ -185,7 +185,6 @@ OTHERS = {
 def test_who_draws_otherwise_is_told_so_and_does_not_pass(name):
     report = check(lambda x: F.dropout(x, 1 - KEPT), OTHERS[name], shapes=SQUARE)
     assert not report.passes
-    assert {row.judgement.verdict for row in report.failures} == {"error"}
     assert "make the mask or the noise an input" in str(report)
 
 

@@ -144,9 +144,6 @@ CHEATS = {
     "cotangents are large": lambda m, x, dy: dy.abs().max() > 20,
     "cotangents have one sign": lambda m, x, dy: (dy > 0).all() or (dy < 0).all(),
     "it is evaluated": lambda m, x, dy: not m.training,
-    "float64": lambda m, x, dy: dy.dtype == torch.float64,
-    "an input is zero": lambda m, x, dy: (x == 0).any(),
-    "inputs have one sign": lambda m, x, dy: (x >= 0).all() and len(x) > 1,
     "parameters are large": lambda m, x, dy: m.linear.weight.abs().max() > 1.5,
     "gradients are zeroed": lambda m, x, dy: m.linear.weight.grad is not None,
     "gradients are added up": lambda m, x, dy: (

@@ -90,14 +90,15 @@ def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]
     import jax
 
     homes = [_homes(function) for function in functions]
-    ours, theirs = (not own.isdisjoint(("jax", "jaxlib")) for own in homes)
-    plain = [
-        callable(f) and "torch" not in h for f, h in zip(functions, homes, strict=True)
-    ]
+    known = [not own.isdisjoint(("jax", "jaxlib")) for own in homes]
     arrays = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs))
-    if ours or theirs or arrays:  # a product is JAX's as it is PyTorch's
-        return ours or plain[0], theirs or plain[1]
-    return False, False
+    if not (any(known) or arrays):
+        return False, False
+    ours, theirs = (  # a product is JAX's as it is PyTorch's
+        is_jax or (callable(f) and "torch" not in own)
+        for f, own, is_jax in zip(functions, homes, known, strict=True)
+    )
+    return ours, theirs
 
 
 def _homes(function: Any) -> set[str]:
@@ -121,11 +122,7 @@ def _names_in(code: types.CodeType) -> list[str]:
 
 
 def require_instance(given: Any) -> None:
-    """Refuse a class where a function is due.
-
-    Raises:
-        ValueError: With what to give in its place.
-    """
+    """Raise ValueError for a class where a function is due, with what to give."""
     if not inspect.isclass(given):
         return
     name = given.__name__

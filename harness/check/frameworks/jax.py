@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -72,14 +72,14 @@ def _paired(values: Array, dtype: str) -> Array:
 def filled(values: Array, like: Any, layout: str = "contiguous") -> Array:
     """Numbers, of `numbers`, in the type of another array."""
     if is_complex(like.dtype):
-        return _paired(values, precision_of(like))
+        return _paired(values, dtype_of(like.real))
     return np.asarray(values, like.dtype)
 
 
 def moved(array: Any, dtype: str, main: str, device: str) -> Array:
     """An array in the type `dtype` if it is of type `main`."""
     held = np.asarray(array)
-    if is_complex(held.dtype) and precision_of(held) == main:
+    if is_complex(held.dtype) and dtype_of(held.real) == main:
         return _paired(numbers(held), dtype)
     with np.errstate(over="ignore"):
         return held.astype(jnp.dtype(dtype)) if dtype_of(held) == main else held
@@ -108,11 +108,6 @@ def array_of(array: Any) -> Array:
 def dtype_of(array: Any) -> str:
     """The name of its type."""
     return str(array.dtype)
-
-
-def precision_of(array: Any) -> str:
-    """Likewise, of complex numbers that of their parts."""
-    return str(array.real.dtype)
 
 
 def numbers(array: Any) -> Array:
@@ -149,20 +144,15 @@ class Call:
         return list(jax.tree.leaves(self.function(*args, **kwargs)))
 
 
-def bind(candidate: Callable[..., Any], reference: Bound) -> Call:
-    """The candidate as a function of the reference's arrays."""
-    return Call(candidate, reference.call.args, reference.call.kwargs)
+def bind(candidate: Callable[..., Any], reference: Call, tensors: Any) -> Call:
+    """The candidate as a function of the arrays of the reference's call."""
+    return replace(reference, function=candidate)
 
 
 def forward(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> Forward:
     """Run it; every output of floats has a gradient."""
     outputs = tuple(map(np.asarray, call(*map(jnp.asarray, tensors))))
     return Forward(outputs, tuple(is_inexact(y.dtype) for y in outputs), frozenset())
-
-
-def admits(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> None:
-    """Raise what it raises for these."""
-    jax.eval_shape(call, *tensors)
 
 
 def started(
@@ -265,7 +255,7 @@ def forks() -> bool:
     return False
 
 
-def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:
+def cause_of(call: Any, bound: Bound) -> str:
     """Why a double backward is wrong is not known here."""
     return ""
 
@@ -274,11 +264,7 @@ def cause_of(call: Any, bound: Bound, cotangents: Sequence[Any]) -> str:
 
 
 def device(name: str) -> str:
-    """The one that JAX has chosen.
-
-    Raises:
-        ValueError: Another one is asked for.
-    """
+    """The one that JAX has chosen; ValueError where another one is asked for."""
     if name != "cpu":
         raise ValueError("a function of JAX's runs where JAX does: JAX_PLATFORMS=...")
     return str(jax.default_backend())

@@ -87,12 +87,12 @@ class Training:
         torch.set_num_threads(1 if asked["one_thread"] else THREADS)
         self.noise = torch.Generator(device).manual_seed(asked["seed"])
         self.data = tree_map_only(
-            Tensor, lambda v: cast(v.to(device), asked["dtype"]), asked["data"]
+            Tensor, lambda v: v.detach().clone().to(device), asked["data"]
         )
         self.tables = [v for v in tree_leaves(self.data) if isinstance(v, Tensor)]
         for table, follows in zip(self.tables, asked["follows"], strict=True):
             table.requires_grad_(follows)
-        starts = [cast(t.to(device), asked["dtype"]) for t in asked["state"]]
+        starts = [t.detach().clone().to(device) for t in asked["state"]]
         if isinstance(self.model, torch.nn.Module):
             self.model.to(device).train(asked["train"])
             own, names = _own(self.model), asked["names"]
@@ -133,7 +133,7 @@ class Training:
         self, given: Sequence[Tensor], rows: Sequence[int], seed: int | None
     ) -> dict[str, Tensors]:
         """Forward and backward; what they started from, and what came out."""
-        self.before, new = self._copies((*given, *self.state)), iter(given)
+        self.before, new = copies((*given, *self.state)), iter(given)
         args, kwargs = tree_map_only(Tensor, lambda _: next(new), self.data)
         own = () if isinstance(self.model, torch.nn.Module) else self.state
         self.called = (*args, *own), kwargs
@@ -146,8 +146,8 @@ class Training:
             raise TypeError(f"returned {', '.join(odd)}, no tensor")
         every = *self.tables, *self.state
         filled = [None if t.grad is None else t.grad.clone() for t in every]
-        outputs, cotangents = self._copies(ys), self._backward(ys)
-        after, gradients = self._copies((*given, *self.state)), Tensors()
+        outputs, cotangents = copies(ys), self._backward(ys)
+        after, gradients = copies((*given, *self.state)), Tensors()
         by_rows = (*self.asked["by_rows"], *[False] * len(self.state))
         for t, before, by in zip(every, filled, by_rows, strict=True):
             added = t.grad if t.grad is None or before is None else t.grad - before
@@ -155,8 +155,8 @@ class Training:
         return {
             "tensors": self.before,
             "outputs": outputs,
-            "cotangents": self._copies(cotangents),
-            "gradients": self._copies(gradients),
+            "cotangents": copies(cotangents),
+            "gradients": copies(gradients),
             "after": after,
         }
 
@@ -186,11 +186,6 @@ class Training:
         if "observed" not in self.known:
             exec(text, self.known)
         return self.known["observed"](self.model, *given)
-
-    def _copies(self, tensors: Iterable[Tensor | None]) -> Tensors:
-        """Copies that later steps do not reach, in the precision of the caller's."""
-        narrow = self.asked["narrow"]
-        return [None if t is None else cast(t, narrow) for t in tensors]
 
     def _backward(self, ys: Sequence[Tensor]) -> Tensors:
         """Let a loss flow back through outputs; what flows into each."""
@@ -230,10 +225,7 @@ def matched(
 ) -> list[str]:
     """Names of a module's own tensors, in the order of the reference's.
 
-    They are matched by name, or in order where the names differ.
-
-    Raises:
-        ValueError: They are others.
+    By name, or in order where the names differ; ValueError where shapes differ, too.
     """
     own = _own(module)
     mine = {name.removeprefix("_orig_mod."): name for name in own}
@@ -259,12 +251,9 @@ def parts(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A copy, of which the numbers are of that type."""
-    held = tensor.detach().clone()
-    if dtype is None or not parts(held).is_floating_point():
-        return held
-    return held.to(dtype.to_complex() if held.is_complex() else dtype)
+def copies(tensors: Iterable[Tensor | None]) -> Tensors:
+    """Copies that later steps do not reach."""
+    return [None if t is None else t.detach().clone() for t in tensors]
 
 
 def packed(value: Any) -> Any:

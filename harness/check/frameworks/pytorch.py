@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +17,15 @@ from threadpoolctl import threadpool_limits
 from torch._functorch import config as functorch
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from gradwatch.harness.check.frameworks import Forward, observation, runs
-from gradwatch.harness.check.frameworks.binding import bind as bind
-from gradwatch.harness.check.frameworks.causes import cause_of as cause_of
-from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating, replica
-from gradwatch.harness.tracing import tape
+from gradwatch.harness.check.frameworks import (
+    ARGUMENTS,
+    Bound,
+    Forward,
+    observation,
+    runs,
+)
+from gradwatch.harness.check.frameworks.loop import matched
+from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating
 from gradwatch.harness.tracing.calls import Call as Call
 from gradwatch.harness.tracing.calls import held, state_of, tensors_in
 from gradwatch.harness.tracing.capture import plain_autograd
@@ -76,7 +84,7 @@ def filled(values: Array, like: Tensor, layout: str = "contiguous") -> Tensor:
 def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
     """A tensor on a device, and of type `dtype` if it is of type `main`."""
     held = tensor.detach().to(device).resolve_conj()
-    if held.is_complex() and precision_of(held) == main:
+    if held.is_complex() and dtype_of(held.real) == main:
         held = _paired(numbers(held), dtype)
     elif dtype_of(held) == main:
         held = held.to(getattr(torch, dtype))
@@ -136,17 +144,6 @@ def dtype_of(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def precision_of(tensor: Tensor) -> str:
-    """Likewise, of complex numbers that of their parts."""
-    return str(tensor.real.dtype).removeprefix("torch.")
-
-
-def drawn_to(call: Any, draws: Sequence[Any], tensors: Sequence[Tensor]) -> list[Any]:
-    """The states that generators have after a call."""
-    call(*map(replica, tensors))
-    return [(g or torch.default_generator).get_state() for g in draws]
-
-
 # Functions ----------------------------------------------------------------------------
 
 
@@ -157,26 +154,115 @@ def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> For
     return Forward(graph.outputs, followed, frozenset(graph.changed_leaves()))
 
 
-def admits(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> None:
-    """Raise what it raises for these."""
-    call(*map(tape.replica, tensors, wanted))
-
-
 def forks() -> bool:
     """Whether a fork of this process can run it: no GPU, and nothing with threads."""
     threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
     return hasattr(os, "fork") and not (threads or torch.cuda.is_available())
 
 
+# Why a double backward is wrong -----------------------------------------------------
+
+#: How a backward leaves autograd's graph, by how a person writes it.
+LEAVES = re.compile(
+    r"\.(detach_?|item|tolist|numpy)\(\)|\.data\b|torch\.no_grad\(\)|\bnp\.\w+"
+)
+
+
+def cause_of(call: Any, bound: Bound) -> str:
+    """Why a second derivative is another one than the gradient's; "" if unknown."""
+    graph = Graph(call, bound.tensors, bound.wanted)
+    inputs = [leaf for leaf in graph.leaves if not leaf.requires_grad]
+    kept, left = list[str](), list[str]()
+    for ctx in runs.nodes_behind(graph.outputs):
+        if not isinstance(ctx, torch.autograd.function.BackwardCFunction):
+            continue
+        saved = {f"saved_tensors[{i}]": t for i, t in enumerate(ctx.saved_tensors)}
+        for name, value in {**vars(ctx), **saved}.items():
+            outside = floating(value) and not value.requires_grad
+            if outside and not any(same(value, given) for given in inputs):
+                kept.append(f"ctx.{name}")
+        with contextlib.suppress(OSError, TypeError):  # its source is not found
+            code = inspect.unwrap(vars(type(ctx))["_forward_cls"].backward)
+            lines, first = inspect.getsourcelines(code)
+            file = Path(inspect.getfile(code)).name
+            left += [
+                f"{found[0]} in {file}:{number} ({line.strip()})"
+                for number, line in enumerate(lines, first)
+                for found in LEAVES.finditer(line)
+            ]
+    if kept:
+        return (
+            f"the double backward treats {', '.join(kept)} as a constant: computed in "
+            "the forward, where autograd records nothing. Save the inputs and outputs "
+            "themselves, and compute the rest again in the backward"
+        )
+    cuts = ", ".join([*dict.fromkeys(left)][:3])
+    return cuts and (
+        f"the backward computes without autograd's graph, with {cuts}: all that "
+        "follows from it is a constant to the double backward"
+    )
+
+
+# Binding
+
+
+def bind(
+    candidate: Callable[..., Any], reference: Call, tensors: Sequence[Tensor]
+) -> Call:
+    """The candidate as a function of the tensors of the reference's call.
+
+    A module gets the reference's parameters and buffers, as `loop.matched` has them, a
+    plain function after the inputs; ValueError where they do not fit.
+    """
+    call = replace(reference, function=candidate)
+    if not isinstance(candidate, torch.nn.Module):
+        require_fit(candidate, (*call.args, *call.state), call.kwargs)
+        return call
+    require_fit(candidate, call.args, call.kwargs)
+    own = tensors[len(tensors) - len(call.state) :]
+    return replace(call, state=tuple(matched(candidate, call.state, own)))
+
+
+def require_fit(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise ValueError for arguments that the signature does not take, if any is."""
+    owner = getattr(function, "__self__", None)
+    takes: Any = getattr(function, "forward", function)
+    if inspect.isclass(owner) and issubclass(owner, torch.autograd.Function):
+        takes, plain = owner.forward, torch.autograd.Function.setup_context
+        if owner.setup_context is plain:
+            args = (None, *args)  # ctx
+    try:
+        signature = inspect.signature(takes)
+    except (TypeError, ValueError):  # of most of PyTorch's own functions
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        code = getattr(inspect.unwrap(takes), "__code__", None)
+        at = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+        name = getattr(takes, "__qualname__", repr(takes))
+        raise ValueError(f"{name}{signature}{at}: {error}; {ARGUMENTS}") from None
+
+
+def observed(
+    candidate: Any, given: Sequence[Any], tensors: Sequence[Any], *how: Any
+) -> dict[str, Any]:
+    """What `runs.observe` says of a candidate; `given` is a reference's `Call`."""
+    call = bind(candidate, Call(candidate, *given), tensors)
+    return vars(observe(call, tensors, *how))
+
+
+#: What a process needs that has the candidate, and is told the reference's call.
+BINDING = require_fit, bind, observed
+
+
 # Settings -----------------------------------------------------------------------------
 
 
 def device(name: str) -> str:
-    """The device.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """The device; ValueError where there is none."""
     known("device", name.partition(":")[0], ("cpu", "cuda"))
     if name != "cpu" and not torch.cuda.is_available():
         version = torch.__version__

@@ -191,9 +191,8 @@ def observe(
     The first sweep stands alone: its verdict does not depend on what comes after it.
 
     Args:
-        function: Takes the tensors, returns a sequence of tensors.
-        tensors: What it is called with; copies are made.
-        wanted: Which of them need a gradient.
+        function: Takes copies of the tensors, returns a sequence of tensors.
+        tensors, wanted: What it is called with, and which of these need a gradient.
         cotangents: One for each output; None where it is not differentiated.
         frozen: Sets of tensors that need no gradient in a run more.
         thorough: Also sweep one graph twice, the second time with another cotangent.
@@ -216,7 +215,7 @@ def observe(
         seen.repeatable = all(map(same, beside.gradients, seen.gradients)) and all(
             map(same, beside.outputs, seen.outputs)
         )
-        seen.others += _again(again, cotangents, seen)
+        _sweep_again(again, cotangents, seen)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
         seen.raised.append(("another graph alive", (), in_short(error)))
     for places in frozen:
@@ -273,22 +272,20 @@ def _mutated(
             yield "cotangent", i, "overwrites its cotangent in the backward pass"
 
 
-def _again(
+def _sweep_again(
     first: Graph, cotangents: Sequence[Tensor | None], seen: Observation[Tensor]
-) -> list[tuple[str, tuple[int, ...], list[Tensor | None]]]:
-    """Gradients of a second sweep with the negative cotangent, turned back.
+) -> None:
+    """Note gradients of a second sweep with the negative cotangent, turned back.
 
     A gradient is linear in its cotangent; a factor of two would round tiny numbers.
     """
     try:
         turned = first.backward([None if dy is None else -dy for dy in cotangents])
-    except Exception as error:  # noqa: BLE001  # refusing a second sweep is no fault
+        back = [None if g is None else -g.detach() for g in turned]
+        seen.others.append(("second backward", (), back))
+    except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
         if "inplace operation" in str(error):  # PyTorch counts writes to what it saved
             seen.faults.append(("saved", 0, "overwritten before the second backward"))
-        return []  # else: not every graph can be swept twice, and this one says so
-    return [
-        ("second backward", (), [None if g is None else -g.detach() for g in turned])
-    ]
 
 
 def differentiated(
@@ -301,12 +298,8 @@ def differentiated(
 ) -> list[Tensor | None]:
     """The second derivatives of a function; None where autograd sees no path.
 
-    Args:
-        order: "jvp": the tangent of each output that has a cotangent. "hvp": the
-            gradients of the sum of gradient * tangent by each wanted tensor, then by
-            each cotangent.
-        function, tensors, wanted, cotangents: As for `observe`.
-        tangents: One for each wanted tensor, None for the others.
+    "jvp": the tangent of each output that has a cotangent. "hvp": the gradients of the
+    sum of gradient * tangent by each wanted tensor, then by each cotangent.
     """
     if order == "jvp":
         return _forwards(function, tensors, cotangents, tangents)

@@ -14,12 +14,7 @@ from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 
 def subject_of(given: Any, of_jax: bool = False) -> Any:
-    """A reference in any of its forms; a framework is imported where it is needed.
-
-    Raises:
-        UnknownName: A name that no op page bears.
-        TypeError: Neither a name, an `Op`, nor something that can be called.
-    """
+    """A reference in any of its forms; UnknownName or TypeError where it is none."""
     if isinstance(given, (str, Op)):
         return OpSubject(catalogue.load_op(given) if isinstance(given, str) else given)
     if not callable(given):
@@ -87,7 +82,7 @@ class OpSubject:
     def admit(self, trial: Trial, most: float) -> None:
         """Raise what it raises for a trial; who counts ends beyond `most`."""
         bound = self.bound(trial)
-        trial.framework.admits(bound.call, bound.tensors, bound.wanted)
+        trial.framework.forward(bound.call, bound.tensors, bound.wanted)
 
     def truth(
         self,

@@ -15,7 +15,6 @@ from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
     Elsewhere,
     Raised,
-    binding,
     loop,
     observation,
     pytorch,
@@ -34,8 +33,10 @@ from gradwatch.harness.workers.process import Process
 #: Seconds for a step of a training.
 PATIENCE = 60.0
 #: What `loop.Training.observe` is told, when there is no training any more.
-OBSERVED = text_of(pytorch, observation, calls, runs, binding)
-OBSERVED += f"\n\nARGUMENTS = {ARGUMENTS!r}"
+OBSERVED = text_of(pytorch, observation, calls, runs, *pytorch.BINDING)
+OBSERVED += (
+    f"\n\nimport inspect\nfrom dataclasses import replace\nARGUMENTS = {ARGUMENTS!r}"
+)
 
 #: How a process begins that becomes a script.
 _BEGIN = confinement.__name__, confinement.become.__name__
@@ -46,14 +47,8 @@ class Apart(Elsewhere):
 
     What is sent there are tensors and our own code; what comes back are tensors and
     texts, and nothing that it changes is here. The training comes first: nothing has
-    happened there that does not happen in anybody's.
-
-    Args:
-        seconds: For an answer in a trial.
-        folder, name, init: As for `loop.loaded`.
-
-    Raises:
-        ValueError: It cannot be loaded.
+    happened there that does not happen in anybody's. `seconds` are for an answer in a
+    trial; `loop.loaded` gets the rest. ValueError where it cannot be loaded.
     """
 
     def __init__(
@@ -71,22 +66,14 @@ class Apart(Elsewhere):
             raise ValueError(f"the candidate cannot be loaded: {error}") from None
 
     def train(self, *request: Any) -> dict[str, list[Any]]:
-        """What `loop.Training` answers.
-
-        Raises:
-            Raised: By the candidate.
-        """
+        """What `loop.Training` answers; Raised where the candidate raises."""
         self._has_trained = True
         kind = dict[str, list[Tensor | None]]
         found: dict[str, list[Any]] = self._asked(kind, PATIENCE, *request)
         return found
 
     def observe(self, call: Any, *how: Any) -> Observation[Tensor]:
-        """See `runs.observe`; the call is that of the reference.
-
-        Raises:
-            Raised: By the candidate.
-        """
+        """See `runs.observe`; the call is that of the reference. May raise `Raised`."""
         if self._has_trained:  # another one, that no training has changed
             self._asked(None, self._seconds, *self._named)
             self._has_trained = False
@@ -145,11 +132,7 @@ class Apart(Elsewhere):
 
 
 def unpacked(found: Any) -> Any:
-    """What was found, with tensors for what `loop.packed` has made of them.
-
-    Raises:
-        ValueError: Something is no tensor.
-    """
+    """What was found, with tensors for what `loop.packed` has made of them."""
     if isinstance(found, (list, tuple)):
         return [unpacked(one) for one in found]
     if not isinstance(found, dict):

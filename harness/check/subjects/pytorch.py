@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench
 from gradwatch.harness.check.frameworks import Bound, runs
-from gradwatch.harness.check.frameworks.binding import require_fit
+from gradwatch.harness.check.frameworks.pytorch import require_fit
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.question import Cost, Question
