@@ -24,30 +24,15 @@ def state_of(function: Any) -> dict[str, Tensor]:
 @contextlib.contextmanager
 def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
     """Let a module have other parameters and buffers; all it had comes back."""
-    known = state_of(module)
-    instead = {id(known[name]): tensor for name, tensor in state.items()}
-    tables: list[tuple[Any, dict[str, Any]]] = []
-    scripted: list[tuple[Any, str, Tensor]] = []
-    for part in module.modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            mine = (*part.named_parameters("", False), *part.named_buffers("", False))
-            scripted += [(part._c, name, tensor) for name, tensor in mine]
-            continue
-        own: tuple[Any, ...] = (vars(part), part._parameters, part._buffers)
-        tables += [(table, dict(table)) for table in own]
-    for table, before in tables:
-        for name, tensor in before.items():
-            if id(tensor) in instead:
-                table[name] = instead[id(tensor)]
-                if isinstance(tensor, torch.nn.Parameter):
-                    table[name]._is_param = True  # which isinstance asks for
-    for owner, name, tensor in scripted:
-        owner.setattr(name, instead.get(id(tensor), tensor))
+    for name, _ in module.named_parameters():
+        if name in state:
+            state[name]._is_param = True  # which isinstance asks for
+    tables = [(vars(part), dict(vars(part))) for part in module.modules()]
     try:
-        yield
+        swapped = torch.nn.utils.stateless._reparametrize_module
+        with swapped(module, dict(state), tie_weights=True):
+            yield
     finally:
-        for owner, name, tensor in scripted:
-            owner.setattr(name, tensor)
         for table, before in tables:
             table.clear()
             table.update(before)

@@ -24,15 +24,15 @@ from jax.interpreters import partial_eval
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing import untraceable
 from gradwatch.harness.tracing.aten import elementwise
-from gradwatch.harness.tracing.rules import complex, matrices
-from gradwatch.harness.tracing.rules.matrices import solved, triangle, turned
-from gradwatch.harness.tracing.rules.windows import (
+from gradwatch.harness.tracing.aten.windows import (
     convolved,
     gathered,
     prefixes,
     reduced_into,
     windows,
 )
+from gradwatch.harness.tracing.rules import complex, matrices
+from gradwatch.harness.tracing.rules.matrices import solved, triangle, turned
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
 from gradwatch.harness.tracing.values import (
     Complex,
@@ -596,12 +596,8 @@ def _taken(value: Any, order: Any, axis: int) -> Any:
 
 def _top(equation: Any, x: Any) -> list[Any]:
     """The largest, or the smallest; on a CPU approximate ones are exact."""
-    p = equation.params
+    p, order = equation.params, np.asarray(computed(equation, [x])[1])
     axis = p.get("axis", p.get("reduction_dimension", -1))
-    sign = -1 if p.get("is_max_k", True) else 1
-    held = np.where(np.isnan(keys := _keys(x)), -sign * np.inf, keys)  # nan comes first
-    order = np.argsort(sign * held, axis=axis, kind="stable")
-    order = np.take(order, range(p["k"]), axis)
     return [_taken(x, order, axis), order]
 
 
@@ -771,7 +767,7 @@ RULES: dict[str, Rule] = {
     "sort": _sorted,
     **dict.fromkeys(("top_k", "approx_top_k"), _top),
     "conv_general_dilated": _convolved,
-    "cholesky": _plain(functools.partial(matrices.cholesky, halves=False)),
+    "cholesky": _plain(matrices.cholesky),
     "lu": _lu,
     "qr": _qr,
     **dict.fromkeys(("eigh", "svd"), _spectrum),

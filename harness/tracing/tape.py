@@ -52,8 +52,8 @@ FACTORIES = frozenset(_FACTORIES.split())
 
 #: Draw, though PyTorch does not mark them so.
 _UNMARKED = frozenset(("binomial", "random"))
-#: Those that multiply an input by what they draw, and the argument that says so.
-_MULTIPLY = {"native_dropout": "train", "rrelu_with_noise": "training"}
+#: Multiplies an input by what it draws, if it trains.
+_MULTIPLIES = "rrelu_with_noise"
 
 Function = Callable[..., Any]
 Tensor = torch.Tensor
@@ -191,25 +191,25 @@ class Memory:
     Attributes:
         node: Its elements, in the order of `geometry`.
         geometry: Where they lie.
-        size: Elements that the storage has room for.
         depends: Whether they depend on an input of floats.
         followed: Whether a gradient flows back to one.
     """
 
     node: fx.Node
     geometry: Geometry
-    size: int
     depends: bool
     followed: bool
 
-    def positions(self, at: Geometry) -> Tensor:
+    def positions(self, view: Tensor) -> Tensor:
         """For each element of a view its place among those that the storage holds."""
+        at = Geometry.of(view)
         if at.dtype != self.geometry.dtype or at.mirrored != self.geometry.mirrored:
             is_complex = at.dtype.is_complex or self.geometry.dtype.is_complex
             kind = "complex" if is_complex else "no rule"
             why = "reads the bits of a tensor in another type"
             raise Untraceable("aten.view", why, kind, callers_place())
-        mine, room = self.geometry, torch.arange(self.size)
+        size = view.untyped_storage().nbytes() // view.element_size()
+        mine, room = self.geometry, torch.arange(size)
         places = room.as_strided(mine.shape, mine.strides, mine.start).reshape(-1)
         held = torch.full_like(room, -1)
         held[places] = torch.arange(len(places))
@@ -291,11 +291,8 @@ class Tape(TorchDispatchMode):
     def _remember(
         self, tensor: Tensor, node: fx.Node, depends: bool, followed: bool
     ) -> None:
-        held, at = _storage(tensor), Geometry.of(tensor)
-        size = (
-            tensor.numel() if held is None else held.nbytes() // tensor.element_size()
-        )
-        self.memory[_address(tensor)] = Memory(node, at, size, depends, followed)
+        at = Geometry.of(tensor)
+        self.memory[_address(tensor)] = Memory(node, at, depends, followed)
         self.alive.append(tensor)
 
     def depends(self, tensor: Tensor) -> bool:
@@ -338,7 +335,7 @@ class Tape(TorchDispatchMode):
         node, at = held.node, Geometry.of(tensor)
         if at != held.geometry:
             if (node, at) not in self.views:
-                places = self._fixed(held.positions(at))
+                places = self._fixed(held.positions(tensor))
                 view = self._emit(aten.take.default, (node, places), {}, tensor)
                 self.views[node, at] = view
             node = self.views[node, at]
@@ -391,23 +388,17 @@ class Tape(TorchDispatchMode):
     def _draw(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator that draws: what it drew is data, without a gradient."""
         name, named = name_of(target), _by_name(target, args, kwargs)
-        multiplies = name in _MULTIPLY
+        multiplies = name == _MULTIPLIES
         if multiplies and target._schema.name.endswith("_"):
             made = getattr(aten, name).default
             return self._inside(lambda: args[0].copy_(made(**named)), (), {})
-        if multiplies and named[_MULTIPLY[name]] is False:
-            if name == "native_dropout":
-                return self._inside(decomposition_table[target], args, kwargs)
+        if multiplies and not named["training"]:
             slope = (named["lower"] + named["upper"]) / 2
             return self._inside(aten.leaky_relu, (args[0], slope), {})
         generator = named.get("generator")
         state = (generator or torch.default_generator).get_state()
         self.program.draws.setdefault(generator, state)
         made = target(*args, **kwargs)
-        if name == "native_dropout":
-            mask, share = made[1], 1 - args[1]
-            scale = share and 1 / share
-            return self._inside(lambda x: x * mask * scale, args[:1], {}), mask
         for argument in filter(_is_written, target._schema.arguments):
             written = named[argument.name]
             self._write(written, written.detach().clone())
@@ -479,11 +470,11 @@ class Tape(TorchDispatchMode):
         if held is None or at == held.geometry:
             self._remember(into, node, depends, followed)
         else:
-            places = self._fixed(held.positions(at))
+            places = self._fixed(held.positions(into))
             node = self._emit(aten.put.default, (held.node, places, node), {}, whole)
             node.meta["val"] = held.node.meta["val"]
             self.memory[_address(into)] = Memory(
-                *(node, held.geometry, held.size),
+                *(node, held.geometry),
                 *(depends or held.depends, followed or held.followed),
             )
         return aten.copy_.default(into, value)
@@ -518,12 +509,12 @@ class Tape(TorchDispatchMode):
 def draws(target: Any) -> bool:
     """Whether an operator draws random numbers that have no gradient.
 
-    Fused ones, such as attention on a GPU, keep their draws to themselves; a gamma's
+    Fused ones, such as dropout on a GPU, keep their draws to themselves; a gamma's
     has a gradient.
     """
     name = name_of(target)
     marked = torch.Tag.nondeterministic_seeded in target.tags or name in _UNMARKED
-    return marked and not name.startswith("_")
+    return marked and not name.startswith("_") and name != "native_dropout"
 
 
 def _by_name(target: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -579,7 +570,7 @@ def replica(tensor: Tensor, wanted: bool) -> Tensor:
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-#: Of the largest number that goes in or comes out: float64 computes both ways alike.
+#: Of the largest numbers that go in and come out: float64 computes both ways alike.
 _ALIKE = 1e-6
 
 
@@ -598,29 +589,27 @@ def _refuse_other_function(
         dtype = wide if is_inexact(tensor) else tensor.dtype
         return tensor.detach().to(dtype, copy=True)
 
-    pair = []
+    def size(tensor: Tensor) -> float:
+        return float(torch.linalg.vector_norm(tensor, math.inf))
+
+    pair, given = [], (args, kwargs)
     try:
         with torch.no_grad():
             for function in (target, rewritten):
-                given, named = tree_map_only(Tensor, doubled, (args, kwargs))
-                pair.append(function(*given, **named))
+                given = tree_map_only(Tensor, doubled, (args, kwargs))
+                pair.append(_numbers(function(*given[0], **given[1])))
     except Exception:  # noqa: BLE001  # every operator refuses types in its own way
         return
-    sizes = [_largest(t) for t in _tensors((args, kwargs, pair)) if is_inexact(t)]
-    room = _ALIKE * max(sizes, default=0.0)
-    for here, there in zip(*map(_tensors, pair), strict=False):
-        comparable = is_inexact(here) and here.shape == there.shape
-        if comparable and room < math.inf and _largest(here - there) > room:
+    room = _ALIKE * sum(map(size, _numbers((given, pair))))
+    for here, there in zip(*pair, strict=False):
+        if here.shape == there.shape and size(here - there) > room:
             op = f"{target.namespace}.{name_of(target)}"
             why = (
                 "is decomposed by PyTorch into another function: in float64 the two "
-                f"differ by {_largest(here - there):.3g}"
+                f"differ by {size(here - there):.3g}"
             )
             raise Untraceable(op, why, "no rule", callers_place())
 
 
-def _largest(tensor: Tensor) -> float:
-    """The largest magnitude; infinite where a number is not finite."""
-    norm = torch.linalg.vector_norm
-    most = float(norm(tensor.detach(), math.inf)) if tensor.numel() else 0.0
-    return most if math.isfinite(most) else math.inf
+def _numbers(tree: Any) -> list[Tensor]:
+    return [t for t in _tensors(tree) if is_inexact(t) and t.numel()]

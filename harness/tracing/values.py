@@ -124,14 +124,6 @@ def is_inexact(tensor: Any) -> bool:
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
-def is_float_tensor(value: Any) -> bool:
-    """Whether a value is a node, a pair, or a constant tensor, of floats."""
-    if isinstance(value, Node):
-        return is_number(value)
-    held = hasattr(value, "resolve_conj") and is_inexact(value)
-    return held or isinstance(value, Complex)
-
-
 @dataclass(frozen=True, eq=False)
 class Complex:
     """A tensor of complex numbers: two nodes of one shape."""

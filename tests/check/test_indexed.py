@@ -89,12 +89,6 @@ def per_channel(x):
     return torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -4, 3)
 
 
-def learnt(x, scale):
-    zero = torch.zeros(1)
-    step = torch._fake_quantize_learnable_per_tensor_affine
-    return step(x, scale.abs() + 0.2, zero, -4, 3, 0.5)
-
-
 JUDGED = {
     **{f"bag {how}": (bag(mode=how), [(5, 3)]) for how in ("sum", "mean", "max")},
     "bag without padding": (bag(mode="mean", padding_idx=1), [(5, 3)]),
@@ -129,7 +123,6 @@ JUDGED = {
     "transducer": (transducer, [(2, 3, 3, 4)]),
     "quantised": (per_tensor, [(6, 5)]),
     "quantised by channel": (per_channel, [(6, 5)]),
-    "a learnt scale": (learnt, [(6, 5), (1,)]),
 }
 
 

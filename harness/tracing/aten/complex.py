@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from gradwatch.harness.tracing.aten import matrices, moves, reductions
+from gradwatch.harness.tracing.aten.windows import prefixes
 from gradwatch.harness.tracing.rules import complex as rules
 from gradwatch.harness.tracing.rules.complex import length, of, transformed
-from gradwatch.harness.tracing.rules.windows import prefixes
-from gradwatch.harness.tracing.values import Complex, both, is_float_tensor
+from gradwatch.harness.tracing.values import Complex, both, is_inexact, is_number
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -117,4 +118,7 @@ def apply(target: Any, name: str, rule: Rule, /, *args: Any, **kwargs: Any) -> A
 
 
 def _whole(value: Any) -> Any:
-    return of(value) if is_float_tensor(value) else value
+    """A node, or a constant tensor, of floats as a pair."""
+    if isinstance(value, Node):
+        return of(value) if is_number(value) else value
+    return of(value) if isinstance(value, Tensor) and is_inexact(value) else value

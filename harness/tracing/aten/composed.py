@@ -5,6 +5,7 @@ What they are of real numbers is compared with PyTorch's own result at each call
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,6 +94,30 @@ def _embedding_bag(
     return y, bag, bag, bag
 
 
+def _segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    initial: Any = None,
+    **_: Any,
+) -> Tensor:
+    """The rows of each segment; a mean does not count what it starts from."""
+    lengths = offsets.diff(dim=-1) if lengths is None else lengths
+    rows, counts = data.flatten(0, axis), lengths.flatten()
+    how = {"mean": "sum", "max": "amax", "min": "amin"}.get(reduce, reduce)
+    empty = {"prod": 1.0, "max": -math.inf, "min": math.inf}.get(reduce, 0.0)
+    start = empty if initial is None else initial
+    wide = (-1, *[1] * (rows.ndim - 1))
+    into = torch.repeat_interleave(counts).reshape(wide).expand_as(rows)
+    y = rows.new_full((len(counts), *rows.shape[1:]), start)
+    y = y.scatter_reduce(0, into, rows, how, include_self=initial is not None)
+    y = y / counts.reshape(wide) if reduce == "mean" else y
+    return y.reshape(*lengths.shape, *rows.shape[1:])
+
+
 def _embedding_renorm(table: Tensor, index: Tensor, most: float, order: float) -> Any:
     """The rows that are looked up, each no longer than it may be."""
     size = torch.linalg.vector_norm(table, order, 1, keepdim=True)
@@ -104,6 +129,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "embedding_renorm": _embedding_renorm,
     "grid_sampler_3d": _grid_sampler_3d,
     "_trilinear": _trilinear,
+    "segment_reduce": _segment_reduce,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,
     "_linear_cross_entropy_batch_chunked": _linear_cross_entropy,

@@ -111,22 +111,6 @@ def _by_channel(rule: Rule) -> Rule:
     return of
 
 
-def _learnt(
-    x: Node, scale: Node, zero: Node, low: int, high: int, factor: float = 1.0
-) -> Node:
-    """The zero is rounded, too; gradients of scale and zero are scaled."""
-    at = graph.clip(graph.round(zero), float(low), float(high))
-    scale, zero = written_over(scale * factor, scale), written_over(zero * factor, at)
-    return _fake_quantised(x, scale, zero, low, high)[0]
-
-
-def _fake_quantised_if(
-    x: Node, scale: Node, zero: Node, enabled: Node, low: int, high: int
-) -> tuple[Node, Node]:
-    y, inside = _fake_quantised(x, scale, zero, low, high)
-    return (y, inside) if enabled.value.any() else (x, graph.equal(x, x))
-
-
 _SAME_NAME = """
     abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
     floor hypot reciprocal rsqrt
@@ -178,9 +162,9 @@ ON_FLOATS: dict[str, Rule] = {
         _fake_quantised(x, constant(scale), constant(zero), *ends)
     ),
     "fake_quantize_per_channel_affine_cachemask": _by_channel(_fake_quantised),
-    "_fake_quantize_learnable_per_tensor_affine": _learnt,
-    "_fake_quantize_learnable_per_channel_affine": _by_channel(_learnt),
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantised_if,
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (
+        lambda x, scale, zero, enabled, *ends: _fake_quantised(x, scale, zero, *ends)
+    ),
     "digamma": _special("special.polygamma", n=0),
     "polygamma": _special("special.polygamma"),
     "lgamma": _special("special.lgamma"),

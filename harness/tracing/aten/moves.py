@@ -2,8 +2,7 @@
 
 What comes out of the operator *is* the index of the gather that stands for it in the
 engine, so that one pair of primitives, gather and scatter-add, serves all of them. The
-operators that add at indices follow, with the engine's scatter-add, and those that
-reduce the groups which indices name (how: `windows.grouped`).
+operators that add or reduce at indices follow.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from gradwatch.harness.tracing.rules.windows import grouped, reduced_into
+from gradwatch.harness.tracing.aten.windows import reduced_into
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import (
     as_exact,
     as_float,
     as_mask,
-    constant,
     written_over,
 )
 from gradwatch.impls import graph
@@ -198,32 +196,6 @@ def _index_reduce(
     return _scatter_reduce(x, dim, place, source, reduce, **how)
 
 
-def _segment_reduce(
-    data: Any,
-    reduce: str,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    axis: int = 0,
-    initial: Any = None,
-    **_: Any,
-) -> Node:
-    data = as_float(data)
-    given = as_exact(lengths if lengths is not None else offsets.diff(dim=-1))
-    counts = given.numpy()
-    lead, inner = data.shape[: axis + 1], math.prod(data.shape[axis + 1 :])
-    segment = np.full(lead, -1, np.intp)
-    for i, row in enumerate(counts.reshape(-1, counts.shape[-1])):
-        ids = np.repeat(np.arange(row.size), row) + i * row.size
-        segment.reshape(-1, lead[-1])[i, : ids.size] = ids
-    places = segment.reshape(-1, 1) * inner + np.arange(inner)
-    group = np.where(segment.reshape(-1, 1) < 0, -1, places).ravel()
-    count = counts.size * inner
-    start = None if initial is None else constant(np.full(count, float(initial)))
-    y = grouped(data, group, count, reduce, start, count_start=False)
-    return graph.reshape(y, (*counts.shape, *data.shape[axis + 1 :]))
-
-
 # Sparse tensors are dense nodes ------------------------------------------------------
 
 
@@ -270,7 +242,6 @@ ON_VALUES: dict[str, Rule] = {
     "scatter_add": _scatter_add,
     "scatter_reduce": _scatter_reduce,
     "index_reduce": _index_reduce,
-    "segment_reduce": _segment_reduce,
     "index_put": _index_put,
     "put": _put,
 }

@@ -1,30 +1,184 @@
-"""Convolution, pooling and antialiased resampling: windows gathered, then reduced."""
+"""Windows, groups and prefixes of elements by their flat positions, also for lax.
+
+Convolution and pooling are windows gathered, then reduced.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from gradwatch.harness.tracing.aten.moves import moved
-from gradwatch.harness.tracing.rules.windows import (
-    Index,
-    convolved,
-    gathered,
-    listed,
-    positions,
-    windows,
-)
-from gradwatch.harness.tracing.values import constant
+from gradwatch.harness.tracing.values import both, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
+Index = NDArray[np.intp]
 Rule = Callable[..., Any]
-#: For each of the last axes of a tensor the places of its windows; see `windows`.
-Windows = Sequence[Index]
+
+
+def listed(value: Any, count: int) -> list[int]:
+    """One number for each spatial axis; PyTorch lets one stand for all."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * count if len(values) == 1 else values
+
+
+def windows(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    stretch: Sequence[int] | None = None,
+) -> list[Index]:
+    """For each axis the places of each window, (windows, kernel); -1 for padding.
+
+    Args:
+        sizes: Of the axes; the arguments that follow have an item for each.
+        kernel, stride, dilation: Of the windows.
+        padding: At both ends; what is negative crops.
+        stretch: Elements lie that far apart, as a transposed convolution sees them.
+    """
+    found, apart = [], stretch or [1] * len(sizes)
+    every = zip(sizes, kernel, stride, padding, dilation, apart, strict=True)
+    for size, k, step, (before, after), gap, far in every:
+        length = max((size - 1) * far + 1, 0)
+        free = length + before + after - gap * (k - 1) - 1
+        starts = np.arange(free // step + 1) * step - before
+        place = starts[:, None] + np.arange(k) * gap
+        inside = (place >= 0) & (place < length) & (place % far == 0)
+        found.append(np.where(inside, place // far, -1))
+    return found
+
+
+def positions(shape: Sequence[int], places: Sequence[Index]) -> Index:
+    """Flat positions of windows on the last axes, (..., *windows, *kernel)."""
+    n = len(places)
+    lead = tuple(shape[: len(shape) - n])
+    flat = np.arange(math.prod(lead)).reshape(*lead, *[1] * (2 * n))
+    for i, (size, place) in enumerate(zip(shape[len(lead) :], places, strict=True)):
+        wide = [1] * (2 * n)
+        wide[i], wide[n + i] = place.shape
+        place = place.reshape(wide)
+        flat = np.where((flat < 0) | (place < 0), -1, flat * size + place)
+    return flat
+
+
+def gathered(x: Node, places: Sequence[Index], outside: float) -> Node:
+    """The elements of each window along a last axis; `outside` is in the padding."""
+    place = positions(x.shape, places)
+    inner = math.prod(place.shape[x.ndim :])
+    place = place.reshape(*place.shape[: x.ndim], inner)
+    index = np.where(place < 0, x.size, place)
+    return graph.gather(x, np.asarray(outside), index=index)
+
+
+def convolved(
+    x: Node,
+    weight: Node,
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    stretch: Sequence[int] | None,
+    groups: int,
+) -> Node:
+    """A convolution: the `windows` of x times the channels of a weight, by groups."""
+    n = weight.ndim - 2
+    batch, channels, made = x.shape[0], x.shape[1] // groups, weight.shape[0]
+    axes = windows(x.shape[2:], weight.shape[2:], stride, padding, dilation, stretch)
+    place, taps = positions(x.shape, axes), math.prod(weight.shape[2:])
+    out = place.shape[2 : 2 + n]
+    place = place.reshape(batch, groups, channels, math.prod(out), taps)
+    place = place.transpose(0, 1, 3, 2, 4)
+    place = place.reshape(batch, groups, math.prod(out), channels * taps)
+    rows = graph.gather(x, index=place)
+    columns = graph.reshape(weight, (groups, made // groups, channels * taps))
+    y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
+    return graph.reshape(graph.permute_dims(y, (0, 1, 3, 2)), (batch, made, *out))
+
+
+# Groups -------------------------------------------------------------------------------
+
+
+# A reduction of rows (and of how many elements each has), and what it ignores.
+_REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
+    "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
+    "mean": (
+        lambda rows, counts: graph.sum(rows, axis=-1) / counts.astype(float),
+        0.0,
+    ),
+    # Times 1, since an honest product rounds even where one factor is all there is.
+    "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
+    "max": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
+    "min": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
+}
+
+
+def grouped(
+    values: Node,
+    group: Index,
+    count: int,
+    reduce: str,
+    start: Node | None = None,
+) -> Node:
+    """The reduction of each group.
+
+    Each group becomes a row of positions, filled up with a position that holds what the
+    reduction ignores; the reduction itself is the engine's, along the rows.
+
+    Args:
+        values: A node.
+        group: For each of its elements, flat, a number below `count`, or -1 for none.
+        count: How many groups there are.
+        reduce: A key of `_REDUCTIONS`, also "amax" and "amin".
+        start: One more element for each group.
+    """
+    kept = np.flatnonzero(group >= 0)
+    order = kept[np.argsort(group[kept], kind="stable")]
+    sizes = np.bincount(group[kept], minlength=count)
+    rank = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    fill = values.size
+    table = np.full((count, max(int(sizes.max(initial=0)), 1)), fill, np.intp)
+    table[group[order], rank] = order
+    function, ignored = _REDUCTIONS[reduce.removeprefix("a")]
+    sources: list[Any] = [values, np.asarray(ignored)]
+    if start is not None:
+        sources.append(start)
+        own = np.arange(count)[:, None] + fill + 1
+        table = np.concatenate((own, table), axis=1)
+        sizes = sizes + 1
+    return function(graph.gather(*sources, index=table), sizes)
+
+
+def reduced_into(
+    x: Node, place: Index, source: Node, reduce: str, own: bool = True
+) -> Node:
+    """x with the elements of `source` reduced into it, at their flat positions.
+
+    `own` says that the element of x itself is one of them.
+    """
+    group, flat = place.ravel(), graph.reshape(x, (x.size,))
+    y = grouped(source, group, x.size, reduce, flat if own else None)
+    if not own:
+        y = graph.where(np.isin(np.arange(x.size), group), y, flat * 1.0)
+    return graph.reshape(y, x.shape)
+
+
+def prefixes(combine: Callable[..., Any], x: Any, axis: int) -> Any:
+    """What all prefixes along an axis combine to, by doubling their length."""
+    y, step = both(lambda part: graph.moveaxis(part, axis, -1), x), 1
+    while step < x.shape[axis]:
+        later = combine(y[..., :-step], y[..., step:])
+        y = both(lambda *ends: graph.concat(ends, -1), y[..., :step], later)
+        step *= 2
+    return both(lambda part: graph.moveaxis(part, -1, axis), y)
+
+
+# Convolution and pooling ------------------------------------------------------------
 
 
 def _convolution(
@@ -38,7 +192,7 @@ def _convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Node:
-    """Windows gathered, then one matrix product for each group."""
+    """Sequence[Index] gathered, then one matrix product for each group."""
     n = weight.ndim - 2
     stride, padding, dilation, more = (
         listed(v, n) for v in (stride, padding, dilation, output_padding)
@@ -48,12 +202,11 @@ def _convolution(
         each = zip(weight.shape[2:], dilation, padding, more, strict=True)
         ends = [(d * (k - 1) - p, d * (k - 1) - p + m) for k, d, p, m in each]
         stride, apart = [1] * n, stride
-
-        def turned(w: torch.Tensor) -> torch.Tensor:
-            w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).transpose(1, 2)
-            return w.flatten(0, 1).flip(tuple(range(2, w.ndim - 1)))
-
-        weight = moved(turned, weight)
+        size, *rest = weight.shape
+        weight = graph.reshape(weight, (groups, size // groups, *rest))
+        weight = graph.permute_dims(weight, (0, 2, 1, *range(3, n + 3)))
+        weight = graph.reshape(weight, (rest[0] * groups, size // groups, *rest[1:]))
+        weight = graph.flip(weight, axis=tuple(range(2, n + 2)))
     y = convolved(x, weight, stride, ends, dilation, apart, groups)
     return y if bias is None else y + graph.reshape(bias, (bias.size,) + (1,) * n)
 
@@ -67,7 +220,7 @@ def _strided(
     dilation: Any = 1,
     ceil: bool = False,
     counted: bool = False,
-) -> Windows:
+) -> list[Index]:
     """Windows at equal distances; where `counted`, the padding counts as places."""
     kernel, padding = listed(kernel, n), listed(padding, n)
     how = kernel, listed(stride, n) if stride else kernel, listed(dilation, n)
@@ -83,7 +236,7 @@ def _strided(
     return windows(sizes, *how[:2], ends, how[2])
 
 
-def _adaptive(x: Node, counts: Sequence[int]) -> Windows:
+def _adaptive(x: Node, counts: Sequence[int]) -> list[Index]:
     """So many windows, as PyTorch cuts an axis."""
     found = []
     for n, count in zip(x.shape[-len(counts) :], counts, strict=True):
@@ -95,10 +248,13 @@ def _adaptive(x: Node, counts: Sequence[int]) -> Windows:
 
 
 def _average(
-    x: Node, places: Windows, counted: Windows, divisor: int | None = None
+    x: Node,
+    places: Sequence[Index],
+    counted: Sequence[Index] | None = None,
+    divisor: int | None = None,
 ) -> Node:
     """Sums of windows over how many places those have that count."""
-    counts = [(place >= 0).sum(axis=1) for place in counted]
+    counts = [(place >= 0).sum(axis=1) for place in counted or places]
     count = constant(divisor or functools.reduce(np.multiply.outer, counts))
     return graph.sum(gathered(x, places, 0.0), axis=-1) / count
 
@@ -118,8 +274,10 @@ def _averages(
     return _average(x, places, counted, divisor)
 
 
-def _largest(x: Node, places: Windows) -> tuple[Node, Any]:
+def _largest(x: Node, places: Sequence[Index]) -> tuple[Node, Any]:
     """The largest of each window, and its flat position in the channel."""
+    import torch
+
     picked, n = gathered(x, places, -np.inf), len(places)
     best = np.argmax(picked.value, axis=-1)[..., None]
     place = positions(x.shape[-n:], places).reshape(picked.shape[-n - 1 :])
@@ -127,35 +285,8 @@ def _largest(x: Node, places: Windows) -> tuple[Node, Any]:
     return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(at)
 
 
-def _adaptive_average(x: Node, counts: Sequence[int]) -> Node:
-    places = _adaptive(x, counts)
-    return _average(x, places, places)
-
-
-def _triangles(size: int, out: int, align: bool, scale: float | None) -> Node:
-    """Weights (size, out) of antialiased linear interpolation along an axis."""
-    if align:
-        step = constant(float(size - 1)) / float(max(out - 1, 1))
-    else:
-        step = 1.0 / constant(scale) if scale else constant(float(size)) / float(out)
-    spread = step if step.value > 1 else constant(1.0)
-    centre = step * constant(np.arange(out) + 0.5)
-    away = constant(np.arange(size)[:, None] + 0.5) - centre
-    weights = graph.maximum(1.0 - graph.abs(away / spread), 0.0)
-    return weights / graph.sum(weights, axis=0)
-
-
-def _antialiased(
-    x: Node, sizes: Sequence[int], align: bool, *scales: float | None
-) -> Node:
-    each = zip(x.shape[-2:], sizes, scales or (None, None), strict=True)
-    rows, columns = (_triangles(n, out, align, scale) for n, out, scale in each)
-    return graph.matrix_transpose(rows) @ x @ columns
-
-
 ON_FLOATS: dict[str, Rule] = {
     "convolution": _convolution,
-    "_upsample_bilinear2d_aa": _antialiased,
     **{f"avg_pool{n}d": functools.partial(_averages, n) for n in (2, 3)},
     **{
         f"max_pool{n}d_with_indices": lambda x, *how, n=n: _largest(
@@ -163,7 +294,10 @@ ON_FLOATS: dict[str, Rule] = {
         )
         for n in (2, 3)
     },
-    **{f"_adaptive_avg_pool{n}d": _adaptive_average for n in (2, 3)},
+    **{
+        f"_adaptive_avg_pool{n}d": lambda x, counts: _average(x, _adaptive(x, counts))
+        for n in (2, 3)
+    },
     **{
         f"adaptive_max_pool{n}d": lambda x, counts: _largest(x, _adaptive(x, counts))
         for n in (2, 3)

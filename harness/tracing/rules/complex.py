@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.tracing.aten.windows import prefixes
 from gradwatch.harness.tracing.rules.matrices import odd, perturbed, pivoted
-from gradwatch.harness.tracing.rules.windows import prefixes
 from gradwatch.harness.tracing.values import Complex, both, constant, ruled
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node

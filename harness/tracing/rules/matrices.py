@@ -246,7 +246,7 @@ def _mirrored(a: Array) -> Array:
 # Cholesky -----------------------------------------------------------------------------
 
 
-def _cholesky(a: Array, halves: bool = True) -> Array:
+def _cholesky(a: Array) -> Array:
     """L of L L^T, column by column; nan where there is none."""
     y = np.zeros_like(a)
     for k in range(a.shape[-1]):
@@ -256,14 +256,12 @@ def _cholesky(a: Array, halves: bool = True) -> Array:
     return y
 
 
-def _cholesky_rule(dy: Node, y: Node, a: Node, halves: bool = True) -> tuple[Node]:
-    """Where `halves`, of an element and its mirror image each has half."""
+def _cholesky_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
     n = y.shape[-1]
     halved = constant(np.tril(np.ones((n, n))) - np.eye(n) / 2)
     inverted = inverse(y)
     inner = halved * (transposed(y) @ _lower(dy))
-    gradient = transposed(inverted) @ inner @ inverted
-    return (_symmetric(gradient) if halves else gradient,)
+    return (_symmetric(transposed(inverted) @ inner @ inverted),)
 
 
 def _cholesky_error(at: Any) -> Array:
