@@ -32,11 +32,6 @@ _ANYWHERE = ("check", "doctor", "init", "list", "selftest")
 #: Commands whose own process loads pages or runs their formulas, as a night does where
 #: it compares commits; `agree`, `time`, `fuzz` and `check` leave that to a job.
 _LOADING = ("compare", "cases", "nightly", "selftest", "watch")
-#: In which a person meets the commands; any other comes last.
-_ORDER = (
-    *("check", "init", "agree", "time", "compare", "watch", "report", "nightly"),
-    *("fuzz", "doctor", "list", "selftest"),
-)
 _COMMANDS = Path(__file__).parent / "commands"
 
 
@@ -44,10 +39,10 @@ class Commands(click.Group):
     """Imports a command's file only when it is called; suggests the nearest name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the files in harness/commands."""
+        """The names of the files in harness/commands; what most want comes first."""
         stems = {path.stem for path in _COMMANDS.glob("*.py")}
-        names = sorted(stem for stem in stems if not stem.startswith("_"))
-        return sorted(names, key=lambda n: _ORDER.index(n) if n in _ORDER else 99)
+        names = (stem for stem in stems if not stem.startswith("_"))
+        return sorted(names, key=lambda name: (name != "check", name))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the file of one command."""
@@ -94,25 +89,15 @@ def _set(text: str | None) -> str:
 gradwatch.help = _set(gradwatch.help)
 
 
-class Called(msgspec.Struct):
-    """A command line, and the seconds that a page or its formula may be silent.
-
-    None: as long as any child.
-    """
-
-    arguments: Sequence[str]
-    patience: float | None = None
-
-
 def main() -> None:
     """Run the command line, in a process of its own where pages could end it."""
     legible_streams()
     if {*sys.argv[1:]} & {*_LOADING}:
-        sys.exit(apart(Called(sys.argv)))
+        sys.exit(apart(sys.argv))
     sys.exit(_exit_code())
 
 
-def apart(called: Called) -> int:
+def apart(arguments: Sequence[str]) -> int:
     """Run a command in a child that a page may end with any exit code; its own code.
 
     A Ctrl-C interrupts the child, which says what it has and how it ends.
@@ -120,7 +105,7 @@ def apart(called: Called) -> int:
     from gradwatch.harness.workers.process import Child, Failed
 
     with Child(command, stdin=None, stdout=None, variables={}) as child:
-        child.ask(called)
+        child.ask(arguments)
         try:
             ended = child.answer(int)
         except KeyboardInterrupt:
@@ -138,10 +123,7 @@ def apart(called: Called) -> int:
 
 def command(content: bytes, link: Link) -> None:
     """The job: run a command line, and hand over its exit code."""
-    from gradwatch.harness.workers.process import PATIENCE
-
-    called = msgspec.msgpack.decode(content, type=Called)
-    sys.argv, link.patience = [*called.arguments], called.patience or PATIENCE
+    sys.argv = msgspec.msgpack.decode(content, type=list[str])
     catalogue.guard = link.running
     legible_streams()
     code = _exit_code()
@@ -175,26 +157,17 @@ def _exit_code() -> int:
     except OSError as error:
         _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
         return 1
-    except Exception as error:  # noqa: BLE001  # what is our own is raised again
-        return _unforeseen(error)
+    except Exception as error:
+        if isinstance(code := getattr(error, "exit_code", None), int):
+            _say(str(error))
+            return code
+        if page := _page_of(error):
+            from gradwatch.harness.workers.evaluate import in_short
+
+            _say(f"{page} cannot be run: {in_short(error)}")
+            return 1
+        raise  # the fault is ours
     return code if isinstance(code, int) else 0
-
-
-def _unforeseen(error: Exception) -> int:
-    """The exit code for what users can fix, as of a page or a missing module.
-
-    Raises:
-        Exception: The same one: the fault is ours.
-    """
-    if isinstance(code := getattr(error, "exit_code", None), int):
-        _say(str(error))
-        return code
-    if page := _page_of(error):
-        from gradwatch.harness.workers.evaluate import in_short
-
-        _say(f"{page} cannot be run: {in_short(error)}")
-        return 1
-    raise error
 
 
 def _page_of(error: Exception) -> str:

@@ -1,9 +1,8 @@
 """Endpoint: the worker's side of the wire; answers requests in a framework's process.
 
-Runs on Python 3.10 with NumPy 1.26 and the framework, nothing else. The handler of a
-request is named under "request"; the answer has a "kind" (result, unsupported, missing,
-error). Requests are answered in order, in the main thread, so a crash or hang belongs
-to the first request without an answer.
+It has NumPy and the framework alone. Requests are answered in order, in the main
+thread, so a crash or hang belongs to the first one without an answer, whose "kind" is
+result, unsupported, missing or error.
 """
 
 from __future__ import annotations
@@ -49,6 +48,10 @@ def work(number: int) -> None:
     """
     os.set_inheritable(number, False)  # what a page starts need not know of it
     adopt_orphans()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
+    faulthandler.enable()
     try:
         serve(Connection(number))
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
@@ -67,7 +70,6 @@ def serve(channel: Any) -> None:
         DeviceLost: A request has lost the device. It gets no answer, so that it is the
             one that the crash belongs to, and the next ones get another process.
     """
-    _settle()
     fork, page = Fork(_answered, lambda: channel.close()), ""
     while True:
         try:
@@ -195,14 +197,6 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, Any]:
     return {"kind": kind, "message": message or in_short(error)}
-
-
-def _settle() -> None:
-    """Write no core file, and print where a crash was."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
-    faulthandler.enable()
 
 
 Handler = Callable[[Mapping[str, Any]], dict[str, Any]]

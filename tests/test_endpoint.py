@@ -38,7 +38,6 @@ class Channel(list):
 
 
 def test_an_answer_that_cannot_be_sent_is_an_error(monkeypatch):
-    monkeypatch.setattr(endpoint, "_settle", lambda: None)
     monkeypatch.setitem(endpoint.HANDLERS, "odd", lambda request: {"odd": object()})
     channel = Channel("odd", "probe")
     serve(channel)
@@ -174,11 +173,10 @@ class Requests(Channel):
 
 
 @pytest.fixture
-def two_tasks(tmp_path, monkeypatch):
+def two_tasks(tmp_path):
     """One whose kernel fails after its last wait, and an honest one."""
     pytest.importorskip("torch")
     catalogue.load_backend("torch_custom")
-    monkeypatch.setattr(endpoint, "_settle", lambda: None)
     page = tmp_path / "late.py"
     head = 'op = Op("late", inputs="x", cases=[Case("5", x=(5,))])'
     imports = "import torch\nfrom gradwatch.impls.contract import Case, Op\n"

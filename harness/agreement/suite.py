@@ -153,6 +153,7 @@ def judged(
     An op whose page or formula cannot be run has one record, with what has happened.
     """
     entries = known.load()  # a damaged file ends a run before it begins
+    child.patience = asked.timeout
     agreement, failed = Agreement(), dict[str, Failed]()
 
     def request(left: Sequence[str]) -> Asked:
@@ -191,7 +192,7 @@ def judge(content: bytes, link: Link) -> None:
     asked = msgspec.msgpack.decode(content, type=Asked)
     pages = link.kept(Pages)  # before the threads of the fleet
     fleet = link.kept(Fleet, jobs=asked.jobs)
-    link.patience, chosen = asked.timeout, list[Trial]()
+    chosen = list[Trial]()
     for op in asked.ops:
         with link.at(op):
             for trial in _chosen(op, asked, pages.load):

@@ -39,7 +39,6 @@ def check(content: bytes, link: Link) -> None:
         at = f" {place}"
         link.moved(place)
 
-    link.patience = asked["timeout"]
     with link.running(""), ticking(lambda: f"checking{at}"):
         found = answered(asked, announce)
     link.tell(found)

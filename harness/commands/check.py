@@ -196,6 +196,7 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
         alone=True,  # what it starts ends with it
         traced=True,
     ) as process:
+        process.patience = request["timeout"]
         process.ask(request)
         found = process.answer(dict[str, Any])
     if isinstance(found, Failed):

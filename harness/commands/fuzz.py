@@ -18,7 +18,7 @@ from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import FindingRecord, FuzzSummary
 from gradwatch.harness.project.requested import Required
 from gradwatch.harness.workers.pool import Fleet
-from gradwatch.harness.workers.process import PATIENCE, Child, Failed, Link
+from gradwatch.harness.workers.process import Child, Failed, Link
 from gradwatch.impls.catalogue import framework_of, load_op
 from gradwatch.impls.contract import Op
 
@@ -94,17 +94,13 @@ def command(
 
 
 class SearchRequest(Struct):
-    """Where to look, for how many seconds; `seen` was found already.
-
-    The page and its formula may be silent for `patience` seconds.
-    """
+    """Where to look, for how many seconds; `seen` was found already."""
 
     ops: Sequence[str]
     backends: Sequence[str]
     budget: float
     seed: int
     seen: Sequence[str] = ()
-    patience: float = PATIENCE
 
 
 class SearchState(Struct):
@@ -155,7 +151,7 @@ def _hunt(
 def hunt(content: bytes, link: Link) -> None:
     """The job: look where is asked, and hand over each finding."""
     asked = msgspec.msgpack.decode(content, type=SearchRequest)
-    link.patience, ops = asked.patience, dict[str, Op]()
+    ops = dict[str, Op]()
     for source in asked.ops:
         with link.at(source):
             ops[source] = load_op(source)

@@ -25,7 +25,7 @@ from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.pool import Fleet, Task, why_unfit
-from gradwatch.harness.workers.process import PATIENCE, Child, Failed, Link
+from gradwatch.harness.workers.process import Child, Failed, Link
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of
 
@@ -98,12 +98,11 @@ def _combined(
 
 
 class TimeRequest(Asked, kw_only=True):
-    """What is to be timed; a page may be silent for `patience` seconds."""
+    """What is to be timed."""
 
     sizes: Sequence[str]
     budget: float
     threads: int
-    patience: float = PATIENCE
 
 
 class Timed(Struct, kw_only=True):
@@ -153,7 +152,6 @@ def measure(content: bytes, link: Link) -> None:
     """The job: judge and time what is asked, and hand over each case."""
     integrity.remember()  # before any page is read
     asked = msgspec.msgpack.decode(content, type=TimeRequest)
-    link.patience = asked.patience
     of_ops = {"sizes": asked.sizes, "dtypes": asked.dtypes}
     try:
         chosen = options.sized(asked.ops, link.at, **of_ops, seed=asked.seed)

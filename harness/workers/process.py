@@ -216,11 +216,11 @@ class PageEnded(BaseException):
 
 
 class At(Struct, tag=True):
-    """The op whose code runs next, or none; silence may last `patience` seconds."""
+    """The op whose code runs next, or none; the silence is then limited."""
 
     op: str = ""
     case: str = ""
-    patience: float = 0.0
+    running: bool = False
 
 
 class Failed(Struct, tag=True):
@@ -238,12 +238,7 @@ _received: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
 
 
 class Link:
-    """The child's side: where it is, what it has found, and what it keeps.
-
-    Code of a page may be silent for `patience` seconds.
-    """
-
-    patience = PATIENCE
+    """The child's side: where it is, what it has found, and what it keeps."""
 
     def __init__(self, connection: Connection, stack: contextlib.ExitStack) -> None:
         self._connection, self._stack = connection, stack
@@ -260,7 +255,7 @@ class Link:
     @contextlib.contextmanager
     def running(self, op: str, case: str = "") -> Iterator[None]:
         """Code of a page runs in this block; it is ended after too much silence."""
-        self._places.append(At(op, case, self.patience))
+        self._places.append(At(op, case, True))
         self.alive()
         try:
             yield
@@ -324,14 +319,15 @@ class Child(AbstractContextManager["Child"]):
 
     `blamed` is what ends it, in messages. `options` are those of `Process`: by default
     it has one thread (the workers beside it take the other cores, and OpenBLAS's would
-    wait in a loop), and says nothing.
+    wait in a loop), and says nothing. Code of a page may be silent for `patience`
+    seconds.
     """
 
     def __init__(self, job: Job, *, blamed: str = BLAMED, **options: Any) -> None:
         self._job, self._options = job, {"variables": _ONE_THREAD, **options}
         self._blamed = blamed
         self._process: Process | None = None
-        self._busy = False
+        self._busy, self.patience = False, PATIENCE
 
     def __exit__(self, *raised: object) -> None:
         self._end()
@@ -376,7 +372,11 @@ class Child(AbstractContextManager["Child"]):
         at, results = At(), msgspec.msgpack.Decoder(kind)
         try:
             child = self._ready()
-            while (message := _received.decode(child.heard(at.patience))) is not None:
+            while True:
+                said = child.heard(self.patience if at.running else 0)
+                if (message := _received.decode(said)) is None:
+                    self._busy = False
+                    return None
                 if isinstance(message, At):
                     at = message
                 elif isinstance(message, bytes):
@@ -386,11 +386,9 @@ class Child(AbstractContextManager["Child"]):
                 else:
                     self._end()
                     return message
-            self._busy = False
-            return None
         except TimeoutError:
             self._end()
-            why = f"no answer in {at.patience:g} s from {self._blamed}"
+            why = f"no answer in {self.patience:g} s from {self._blamed}"
             return Failed(at.op, at.case, "timeout", why)
         except (EOFError, OSError, msgspec.MsgspecError):
             why = f"{self._blamed} ended the process: {self._end(ENDING)}"

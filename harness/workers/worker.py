@@ -29,26 +29,18 @@ from gradwatch.harness.workers.process import Process
 # a 1 MB gradient from the heap, the next one fresh pages, and the same backward takes
 # 300 or 750 us. Setting only one of the two freezes the other at a small default.
 
-#: Buffers up to this size stay in the heap: mallopt(3)'s limit on 64-bit systems.
-#: glibc 2.36 takes more, older releases refuse it.
-MMAP_THRESHOLD = 32 << 20
-
-#: Freed memory kept at the top of the heap: more than any of our cases holds at once.
-TRIM_THRESHOLD = 1 << 30
-
-#: One heap for all threads. Those of other threads are limited to 64 MiB, beyond which
-#: the two parameters above have no effect: three buffers of 24 MiB in a thread cost
-#: 6145 page faults a call, with one heap 0 (glibc 2.36). OneFlow computes in such
-#: threads.
-ARENAS = 1
-
-#: Variables that fix the allocator of a child process from its start. Plain byte
-#: counts: "32M" is accepted silently and does nothing. The last underscores are part of
-#: the name.
+#: Plain byte counts: "32M" is accepted silently and does nothing. The last underscores
+#: are part of the name.
 MALLOC_ENVIRONMENT = {
-    "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD),
-    "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD),
-    "MALLOC_ARENA_MAX": str(ARENAS),
+    # Buffers up to mallopt(3)'s limit on 64-bit systems stay in the heap: glibc 2.36
+    # takes more, older releases refuse it.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    # Freed memory is kept: more than any of our cases holds at once.
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    # One heap for all threads. Those of other threads are limited to 64 MiB, beyond
+    # which the two above have no effect: three buffers of 24 MiB in a thread, as of
+    # OneFlow, cost 6145 page faults a call, with one heap 0 (glibc 2.36).
+    "MALLOC_ARENA_MAX": "1",
 }
 
 #: Makes glibc (2.35 and later, on Linux) use huge pages for the heap if possible. The

@@ -19,6 +19,7 @@ from gradwatch.harness.commands import fuzz
 from gradwatch.harness.commands import time as time_command
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import SOURCE
+from gradwatch.harness.workers import process
 from gradwatch.harness.workers.process import Child
 from gradwatch.impls.catalogue import backend_names
 from tests.command_line import gradwatch
@@ -545,8 +546,8 @@ def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, capfd, command, ol
     _project_of_one_page(tmp_path, new, old)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    call = ["gradwatch", command, *_LOADING[command]]
-    assert command_line.apart(command_line.Called(call, patience=1.0)) == 1
+    monkeypatch.setattr(process, "PATIENCE", 1.0)
+    assert command_line.apart(["gradwatch", command, *_LOADING[command]]) == 1
     said = "gradwatch: cube.py: no answer in 1 s from the page or its formula\n"
     assert capfd.readouterr().err == said
 
@@ -554,9 +555,10 @@ def test_a_page_that_hangs_is_ended_in(tmp_path, monkeypatch, capfd, command, ol
 # A formula that hangs ends after a minute; here after a second
 
 
-def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path):
+def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "PATIENCE", 1.0)
     page = plant(tmp_path, _FORMULA, f"{_FORMULA}while True: pass\n    ")
-    asked = fuzz.SearchRequest([page], NUMPY[1:2], 60.0, 0, patience=1.0)
+    asked = fuzz.SearchRequest([page], NUMPY[1:2], 60.0, 0)
     run = fuzz.SearchState()
     with Child(fuzz.hunt) as child:
         fuzz._hunt(asked, child, run, tmp_path / "findings", lambda *_: None)
@@ -564,8 +566,9 @@ def test_a_formula_that_hangs_is_ended_by_fuzz(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["while it is judged", "after it was timed"])
-def test_a_formula_that_hangs_is_ended_by_time(tmp_path, when):
+def test_a_formula_that_hangs_is_ended_by_time(tmp_path, monkeypatch, when):
     """After it was timed: as soon as the backward has been called a hundred times."""
+    monkeypatch.setattr(process, "PATIENCE", 2.0)
     mark = tmp_path / "timed"
     body = f"import os\n    while os.path.exists({str(mark)!r}): pass\n    "
     page = Path(plant(tmp_path, _FORMULA, _FORMULA + body))
@@ -588,7 +591,6 @@ def test_a_formula_that_hangs_is_ended_by_time(tmp_path, when):
         budget=0.2,
         threads=1,
         seed=0,
-        patience=2.0,
     )
     measured = time_command._timed(asked, lambda *_: None)
     assert measured.rows == []
