@@ -10,15 +10,16 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from msgspec import structs
 
+from gradwatch.harness.agreement.output import grouped
 from gradwatch.harness.agreement.store import details, headline, repro
 from gradwatch.harness.agreement.suite import verdicts
 from gradwatch.harness.judging import cases
@@ -183,26 +184,12 @@ def findings_of(op: Op, records: Iterable[AgreeRecord]) -> Iterator[FindingRecor
 
     Wrong outputs come first, because they make the gradients wrong as well.
     """
-
-    def part(record: AgreeRecord) -> str:
-        if record.tensor == "all":
-            return "run"
-        if record.tensor in op.outputs:
-            return "forward"
-        return "state" if record.tensor in op.state else "backward"
-
-    def badness(record: AgreeRecord) -> tuple[bool, bool, float]:
-        """A missing or infinite number is worse than a wrong one."""
-        far = -1.0 if record.distance is None else record.distance
-        return part(record) == "forward", record.verdict != "disagree", far
-
-    by_backend = defaultdict[str, list[AgreeRecord]](list)
-    for record in records:
-        if record.verdict not in PASSING:
-            by_backend[record.backend].append(record)
-    for wrong in by_backend.values():
-        worst = max(wrong, key=badness)
-        yield FindingRecord(record=worst, part=part(worst))
+    parts = {"all": "run", **dict.fromkeys(op.outputs, "forward")}
+    parts |= dict.fromkeys(op.state, "state")
+    wrong = (record for record in records if record.verdict not in PASSING)
+    for several in grouped(wrong, attrgetter("backend")).values():
+        worst = min(several, key=lambda one: one.tensor not in op.outputs)
+        yield FindingRecord(record=worst, part=parts.get(worst.tensor, "backward"))
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:

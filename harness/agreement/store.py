@@ -15,11 +15,10 @@ import textwrap
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from gradwatch.harness.agreement.calls import Unwritten, calls
 from gradwatch.harness.judging.cases import Trial
@@ -61,21 +60,18 @@ def save(finding: FindingRecord, text: str, folder: Path = FOLDER) -> Path:
         before = by_id.pop(finding.id, None)
         if before and before.elements < finding.elements:
             return folder / before.script
-        # Such as softmax-oneflow-crash, longer if that is another defect's.
-        record, taken = finding.record, {f.script for f in by_id.values()}
-        short = f"{record.op}-{framework_of(record.backend)}-{record.verdict}"
-        flavour = record.backend.partition("_")[2]
-        longer = f"{short}-{finding.place}", f"{short}-{finding.place}-{flavour}"
-        names = (f"{name}.py" for name in (short, *longer))
-        script = next(name for name in names if name not in taken)
+        record = finding.record
+        framework, _, flavour = record.backend.partition("_")
+        parts = record.op, framework, record.verdict, finding.place, flavour
+        script = f"{'-'.join(filter(None, parts))}.py"
+        if before and before.script not in {f.script for f in by_id.values()}:
+            script = before.script
         documents.replace_file(folder / script, text)
         by_id[finding.id] = structs.replace(finding, script=script)
         records = [by_id[name] for name in sorted(by_id)]
         summary = FuzzSummary(findings=len(records))
         content = documents.document(records, summary, Environment())
         documents.replace_file(folder / INDEX, documents.dumps(content) + "\n")
-        if before and before.script not in taken | {script}:
-            (folder / before.script).unlink(missing_ok=True)
     return folder / script
 
 
@@ -157,17 +153,6 @@ def details(record: AgreeRecord) -> str:
 
 # Scripts ----------------------------------------------------------------------------
 
-Array = NDArray[Any]
-
-
-class Right(NamedTuple):
-    """The exact value of a tensor, the allowed error, and whether all is `known`."""
-
-    exact: str
-    allowed: str
-    shape: tuple[int, ...]
-    known: bool
-
 
 @cache
 def template(name: str) -> Any:
@@ -234,7 +219,10 @@ def repro(
         backend=backend,
         lines=lines,
         tensors=tensors,
-        cotangents=", ".join(map(_written, problem.cotangents)),
+        cotangents=", ".join(
+            "None" if a is None else f"np.array({values_of(a)}, {a.dtype.name!r})"
+            for a in problem.cotangents
+        ),
         whole=whole,
         custom=dialect == "custom",
         fresh=problem.empty and ways and framework == "oneflow",
@@ -245,13 +233,7 @@ def repro(
     return text
 
 
-def _written(array: Array | None) -> str:
-    if array is None:
-        return "None"
-    return f"np.array({values_of(array)}, {array.dtype.name!r})"
-
-
-def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Right]]:
+def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
     """What is right of each tensor, for each way of breaking ties.
 
     All tensors that depend on the tie are included: a maximum that passes its cotangent
@@ -266,9 +248,10 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Right]
     return list({str(way): way for way in found}.values())
 
 
-def _right(truth: Truth, limit: float) -> Right:
-    """Where an infinity is due, it is exact; where nothing is known, all is right.
+def _right(truth: Truth, limit: float) -> dict[str, Any]:
+    """The exact value of a tensor, the allowed error, and whether all is `known`.
 
+    Where an infinity is due, it is exact; where nothing is known, all is right.
     Allowed errors have three digits, and are one number where they are the same.
     """
     exact, allowed = truth.value, limit * truth.radius
@@ -283,5 +266,9 @@ def _right(truth: Truth, limit: float) -> Right:
     shown = f"np.array({values_of(short.reshape(allowed.shape))})"
     if len(set(short.tolist())) == 1:
         shown = numbers_in(short[0])
-    is_known = bool(np.isfinite(allowed).all())
-    return Right(f"np.array({values_of(exact)})", shown, exact.shape, is_known)
+    return {
+        "exact": f"np.array({values_of(exact)})",
+        "allowed": shown,
+        "shape": exact.shape,
+        "known": bool(np.isfinite(allowed).all()),
+    }
