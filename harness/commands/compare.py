@@ -46,7 +46,8 @@ from gradwatch.harness.timing.remote import PHASES
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.worker import Absent, Died
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Absent
 from gradwatch.impls.catalogue import UnknownName, backend_names, known
 
 _BUDGETS = {True: 2.0, False: SAMPLED}  # seconds: in one process, and in pairs

@@ -27,7 +27,8 @@ from gradwatch.harness.workers.interpreters import (
     interpreter_of,
     on_request,
 )
-from gradwatch.harness.workers.worker import Died, probe
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import probe
 from gradwatch.impls.catalogue import backend_names, framework_of
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("▲", "yellow"), "missing": ("✗", "red")}

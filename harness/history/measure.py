@@ -31,8 +31,8 @@ from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.steps import why_not_timed
 from gradwatch.harness.workers.interpreters import Interpreter
 from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
-from gradwatch.harness.workers.process import Child, Failed, Link
-from gradwatch.harness.workers.worker import Died, Worker
+from gradwatch.harness.workers.process import Child, Died, Failed, Link
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of, load_op
 
 #: Bytes; less resident memory cannot be measured: it is counted in pages of 4 KiB, and

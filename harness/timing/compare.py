@@ -31,7 +31,8 @@ from gradwatch.harness.timing.samples import (
 )
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
-from gradwatch.harness.workers.worker import Died, Worker
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %

@@ -20,7 +20,8 @@ from gradwatch.harness.timing.samples import Samples, few
 from gradwatch.harness.timing.timers import SHORTEST, Reading
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.pool import Task
-from gradwatch.harness.workers.worker import Died, Worker
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of
 
 PHASES: tuple[Phase, ...] = ("forward", "backward")

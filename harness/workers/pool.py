@@ -25,7 +25,8 @@ from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.workers import interpreters
 from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.interpreters import Interpreter
-from gradwatch.harness.workers.worker import Died, Late, Worker
+from gradwatch.harness.workers.process import Died, Late
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Array, Problem, Result
 

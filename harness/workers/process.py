@@ -34,11 +34,10 @@ from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.fork import how_ended
 from gradwatch.harness.workers.lifetime import first_line
 
-DYING = 5.0  # seconds from a kill to the end of the process
+DYING = 5.0  # seconds from a kill, or from the end of its pipe, to that of the process
 #: Seconds between two looks whether a silent process is there: one that a page has
 #: forked may keep the pipe open.
 LOOK = 1.0
-_ENDING = 1.0  # seconds for a process to end by itself, once it has closed its pipe
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 
 _FRAME = re.compile(  # faulthandler's
@@ -47,7 +46,6 @@ _FRAME = re.compile(  # faulthandler's
 )
 _RAISED = re.compile(r"^Traceback .+\n(?: .*\n)+(\S.*)", re.MULTILINE)
 
-ENDING = 5.0  # seconds for an idle child to end its workers
 #: Seconds of silence while code of a page runs. The slowest reference of ours takes one
 #: at the largest size; where the silence is a worker's, which has a deadline of its
 #: own, `Link.alive` is called.
@@ -59,6 +57,14 @@ BLAMED = "the page or its formula"
 
 T = TypeVar("T")
 Job = Callable[[bytes, "Link"], None]
+
+
+class Died(Exception):
+    """A process has ended or did not start; the message says how."""
+
+
+class Late(Died):
+    """A process has not answered in time, and was killed."""
 
 
 class Process(AbstractContextManager["Process"]):
@@ -138,26 +144,33 @@ class Process(AbstractContextManager["Process"]):
         """What it says next; `waiting` is called every second, whenever it speaks.
 
         Raises:
-            TimeoutError: Nothing, in so many seconds; 0 are for ever.
-            EOFError, OSError: Nothing, since it has ended.
+            Late: Nothing, in so many seconds (0 are for ever): it is killed.
+            Died: Nothing, since it has ended; the message says how, and where.
         """
         end = time.monotonic() + seconds if seconds else float("inf")
-        while True:
-            left = end - time.monotonic()
-            there = self.connection.poll(max(0.0, min(LOOK, left)))
-            if time.monotonic() - self._looked >= LOOK:
-                self._looked = time.monotonic()
-                waiting()
-            if there:
-                break
-            if not self.alive and not self.connection.poll(0):
-                raise EOFError
-            if left <= 0:
-                raise TimeoutError
         try:
-            return self.connection.recv_bytes()
-        except BlockingIOError:  # it has stopped in the middle of a message
-            raise TimeoutError from None
+            while True:
+                left = end - time.monotonic()
+                there = self.connection.poll(max(0.0, min(LOOK, left)))
+                if time.monotonic() - self._looked >= LOOK:
+                    self._looked = time.monotonic()
+                    waiting()
+                if there:
+                    return self.connection.recv_bytes()
+                if not self.alive and not self.connection.poll(0):
+                    raise EOFError
+                if left <= 0:
+                    raise TimeoutError
+        except (TimeoutError, BlockingIOError):  # or it has stopped in a message
+            self.end(0)
+            raise Late(f"no answer in {seconds:g} s") from None
+        except (EOFError, OSError):
+            raise Died(f"{self.end()} {self.where()}".strip()) from None
+
+    def say(self, content: bytes) -> None:
+        """Send bytes; if it is dead, `heard` says so."""
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(content)
 
     def kill(self) -> None:
         """Kill it and all that it started."""
@@ -170,7 +183,7 @@ class Process(AbstractContextManager["Process"]):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def end(self, patience: float = _ENDING) -> str:
+    def end(self, patience: float = DYING) -> str:
         """How it ended: a signal, an exit status or an error.
 
         It is killed if it has not ended after `patience` seconds.
@@ -364,8 +377,7 @@ class Child(AbstractContextManager["Child"]):
 
     def ask(self, request: Any) -> None:
         """Send a request; errors surface when the answer is read."""
-        with contextlib.suppress(OSError):
-            self._ready().connection.send_bytes(documents.packed(request))
+        self._ready().say(documents.packed(request))
 
     def answers(self, kind: type[T]) -> Generator[T | Failed, None, Failed | None]:
         """What the child answers; returns what ended it, or None."""
@@ -384,15 +396,15 @@ class Child(AbstractContextManager["Child"]):
                 elif message.op:
                     yield message
                 else:
-                    self._end()
-                    return message
-        except TimeoutError:
-            self._end()
-            why = f"no answer in {self.patience:g} s from {self._blamed}"
-            return Failed(at.op, at.case, "timeout", why)
-        except (EOFError, OSError, msgspec.MsgspecError):
-            why = f"{self._blamed} ended the process: {self._end(ENDING)}"
-            return Failed(at.op, at.case, "crash", why)
+                    break
+        except Late as late:
+            why = f"{late} from {self._blamed}"
+            message = Failed(at.op, at.case, "timeout", why)
+        except (Died, msgspec.MsgspecError) as how:
+            why = f"{self._blamed} ended the process: {how}"
+            message = Failed(at.op, at.case, "crash", why)
+        self._end()
+        return message
 
     def answer(self, kind: type[T]) -> T | Failed:
         """The one result of a request, or what came in its place."""
@@ -417,13 +429,10 @@ class Child(AbstractContextManager["Child"]):
         self._busy = True
         return self._process
 
-    def _end(self, patience: float = 0.0) -> str:
-        """End the child, and with it its workers; how it ended if it had by then."""
-        if self._process is None:
-            return ""
-        child, self._process = self._process, None
-        child.connection.close()
-        how = child.end(patience or (0.5 if self._busy else ENDING))
-        where = child.where()
-        child.close()
-        return f"{how} {where}".strip()
+    def _end(self) -> None:
+        """End the child, and with it its workers."""
+        if self._process is not None:
+            child, self._process = self._process, None
+            child.connection.close()
+            child.end(0.5 if self._busy else DYING)
+            child.close()

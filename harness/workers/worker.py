@@ -22,7 +22,7 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.interpreters import Interpreter
-from gradwatch.harness.workers.process import Process
+from gradwatch.harness.workers.process import Died, Process
 
 # glibc's allocator is fixed in one mode, so that times of fresh processes can be
 # compared. By default it changes its thresholds while a process runs: one process gets
@@ -61,16 +61,8 @@ _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-class Died(Exception):
-    """A worker has ended or did not start; the message says how."""
-
-
 class Absent(Died):
     """A framework or a device is missing here."""
-
-
-class Late(Died):
-    """A worker has not answered in time, and was killed."""
 
 
 class Worker(Process):
@@ -143,7 +135,7 @@ class Worker(Process):
             Died: It ended before that.
             Absent: None of its framework's backends can be imported.
         """
-        facts = self.answer(STARTING, " while starting")
+        facts = self.answer(STARTING)
         errors = [backend["error"] for backend in facts.get("backends", {}).values()]
         if facts["kind"] != "result" or (errors and all(errors)):
             self.close()
@@ -207,23 +199,18 @@ class Worker(Process):
         """Send a request; if the worker is dead, `answer` says so."""
         self._nonce = secrets.token_hex(8)
         sent = {"request": request, "nonce": self._nonce, **payload}
-        with contextlib.suppress(OSError):
-            self.connection.send_bytes(encoded(sent))
+        self.say(encoded(sent))
 
-    def answer(self, seconds: float, when: str = "") -> Mapping[str, Any]:
+    def answer(self, seconds: float) -> Mapping[str, Any]:
         """The answer to the request that was sent.
 
         Raises:
             Late: There was none in so many seconds.
             Died: There will be none.
         """
-        try:
-            answer = dict(decoded(self.heard(seconds, self._waiting)))
-        except TimeoutError:
-            self.end(0)
-            raise Late(f"no answer in {seconds:g} s") from None
-        except Exception as error:  # a page, too, can write into the pipe
-            raise Died(f"{self.end()}{when} {self.where()}".strip()) from error
+        answer, said = dict[str, Any](), self.heard(seconds, self._waiting)
+        with contextlib.suppress(Exception):  # a page, too, can write into the pipe
+            answer = dict(decoded(said))
         if answer.pop("nonce", None) != self._nonce:
             self.end(0)
             raise Died("it wrote into the pipe of its process")

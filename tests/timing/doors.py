@@ -27,7 +27,8 @@ from gradwatch.harness.timing import compare
 from gradwatch.harness.timing.evidence import proof, rotation
 from gradwatch.harness.timing.remote import time_trial
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.worker import Died, Worker
+from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import load_backend, load_op
 from tests.perf import test_speed as perf
 

@@ -28,7 +28,7 @@ from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import calls
 from gradwatch.harness.workers import confinement
 from gradwatch.harness.workers.arrays import decoded, legible
-from gradwatch.harness.workers.process import Process
+from gradwatch.harness.workers.process import Died, Process
 
 #: Seconds for a step of a training.
 PATIENCE = 60.0
@@ -92,13 +92,11 @@ class Apart(Elsewhere):
             process = self._process = self._begun()
             if request != self._named:
                 self._asked(None, self._seconds, *self._named)
+        process.say(pickle.dumps(request))
         try:
-            process.connection.send_bytes(pickle.dumps(request))
             content = self._heard(process, seconds)
-        except (EOFError, OSError) as error:
-            self._process, how = None, process.end()
-            late = isinstance(error, TimeoutError)
-            why = f"no answer in {seconds:g} s" if late else how
+        except Died as why:
+            self._process = None
             raise Raised(f"ended the process: {why}", ended=True) from None
         try:  # data alone, whatever the bytes are
             said = decoded(content)
