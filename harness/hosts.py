@@ -26,7 +26,6 @@ from msgspec import structs
 from gradwatch.harness.agreement.suite import (
     Agreement,
     Asked,
-    gone,
     judge,
     judged,
     unjudged,
@@ -108,7 +107,7 @@ def agree_on_hosts(
     agreement = Agreement()
     for key in names:  # as asked, whoever answered first
         agreement.add(answers[key][2])
-    agreement.gone = gone(agreement.records, known.load())
+    agreement.gone = known.gone(agreement.records, known.load())
     _refuse_mixture(agreement)
     return agreement, sorted({machine for machine, _, _ in answers.values()} - {""})
 

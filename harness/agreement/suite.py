@@ -127,20 +127,13 @@ def combined(
         before.pairs | now.pairs,
         {name: why for name, why in missing.items() if name not in ran},
         [*dict.fromkeys((*before.unrepeatable, *now.unrepeatable))],
-        gone=gone(records, known.load()),
+        gone=known.gone(records, known.load()),
     )
     summary = both.summary()
     summary.sampled = before.sampled | now.sampled
     summary.machines = [*dict.fromkeys((*before.machines, *now.machines))]
     summary.seconds, summary.seed = now.seconds, now.seed
     return summary
-
-
-def gone(
-    records: Sequence[AgreeRecord], entries: Sequence[known.Known]
-) -> tuple[known.Known, ...]:
-    """What was expected, of a defect or of a platform, and did not occur."""
-    return (*known.gone(records, entries), *known.unseen(records))
 
 
 def judged(
@@ -166,7 +159,7 @@ def judged(
             agreement.add(found)
             progress(len(agreement.trials), found.total)
     agreement.records += map(unjudged, failed.values())
-    agreement.gone = gone(agreement.records, entries)
+    agreement.gone = known.gone(agreement.records, entries)
     return agreement
 
 

@@ -7,9 +7,9 @@
   `limit_for`, the tolerance
 - excuses: overflow, contested choices, lost digits, ties: why a deviation is right
 - spread, draws: how far rounding moves a result, measured with perturbations
-- comparison: a tensor beside the right answer, element by element: makes the verdict
 - acceptance: large right tensors, accepted without a full judgement
-- verdict: the readings by which a call may be right; which radius judges a tensor
+- verdict: the readings by which a call may be right; which radius judges a tensor;
+  and each element beside the right answer
 - judgement: what is said of one tensor
 - diagnosis: names the mistake in a wrong gradient
 - entry: `judge` and `assert_agrees`: what users call

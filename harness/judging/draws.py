@@ -2,20 +2,15 @@
 
 They come in pairs, with all perturbations and with all of them negated. A perturbation
 is as large as the judge allows: `limit` times one rounding, times a random number of up
-to one unit in the last place, which is two roundoffs: that is what libraries promise of
-exp or log (SLEEF's u10, the tables of the CUDA programming guide). Or it is of honest
-size: one rounding.
+to one unit in the last place. Or it is of honest size: one rounding.
 
 The gradient of a maximum, a ReLU, a pool or abs is a cotangent times a weight (0, 1 or
 -1) that says which value is the largest. Where another value is as near to it as
 rounding moves them, the choice is *contested*: an honest implementation may have made
-it the other way, and its weight is another one. In 16 bits that is so for some elements
-of any ReLU, and a draw that happens to turn one around says little of the next. So the
-draws keep all choices as the reference makes them, and move each contested weight by
-what turning it around changes, to either side. The gradient is linear in the weights,
-so that this is first-order like the rest of the spread. In a quarter of the draws all
-weights of a tensor move to the same side: a mean that is off turns all of its contested
-elements in one direction.
+it the other way. The draws keep all choices as the reference makes them, and move each
+contested weight by what turning it around changes, to either side: the gradient is
+linear in the weights. In a quarter of the draws all weights of a tensor move to the
+same side: a mean that is off turns all of them in one direction.
 """
 
 from __future__ import annotations
@@ -70,9 +65,9 @@ ALIKE = 4
 
 
 def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
-    """Half of what a pair's two values differ by, and what they have in common.
+    """Half the difference of a pair, and half the sum less the node's own value.
 
-    The second is less the node's own value; None where nothing has moved it.
+    None where nothing has moved it.
     """
     if pair[0] is pair[1] or node.value.dtype.kind != "f":
         return None
@@ -135,10 +130,8 @@ class Draws:
     def _products_used_again(self) -> frozenset[Node]:
         """Matrix products, and what is linear in one, that are used several times.
 
-        Who computes one again, in another order, rounds it in another way: attention in
-        blocks subtracts sum(dy y) where the formula subtracts sum(p dp), dp = dy v (Dao
-        and others, FlashAttention, 2022, appendix B.2). So the product is left exact,
-        and each use of it is not.
+        Who computes one again, in another order, rounds it in another way (Dao and
+        others, FlashAttention, 2022, appendix B.2): each use of it is off by itself.
         """
         # But for shifts, of whose error nothing is seen: rounded apart, a score and its
         # row's maximum scale all terms of a sum so much that no draw is near the
@@ -162,8 +155,7 @@ class Draws:
     def _left_out(self) -> dict[Node, Mask]:
         """Where what a choice gets is zero but for the rounding of the wide type.
 
-        So is what a softmax gives back to the shift of its scores, their maximum: one
-        formula adds it up, and another leaves it out.
+        So is what a softmax gives back to the shift of its scores: some leave it out.
         """
         found = {}
         for node in self.order:
@@ -177,9 +169,9 @@ class Draws:
     def _contest(self, least: float) -> None:
         """Find which choices rounding may turn: from here on their weights move.
 
-        Three pairs of draws of what choices depend on show how far the judge allows
-        each gap to move. Of roundings of honest size a weight moves by the root of its
-        largest chance to be turned, and by the `least` share.
+        Pilot draws of what choices depend on show how far each gap may move. Of honest
+        size a weight moves by the root of its largest chance to be turned, and by the
+        `least` share.
         """
         choices = [node for node in self.order if node in self._choices]
         if not choices:
@@ -206,11 +198,7 @@ class Draws:
     def pairs(
         self, count: int, keep: Collection[Node], least: float = 0.0
     ) -> Iterator[dict[Node, Pair]]:
-        """So many pairs of evaluations; choices are contested.
-
-        In one of four all contested weights move to the same side; of honest size every
-        other one rounds values with the same digits alike.
-        """
+        """So many pairs of evaluations, in some of which errors are alike."""
         self._contest(least)
         for i in range(count):
             together, alike = i % ALIKE == 0, self.once and i % 2 == 1
@@ -229,9 +217,9 @@ class Draws:
     ) -> dict[Node, Pair]:
         """Values of the nodes to keep, with all perturbations and all negated.
 
-        All are multiplied by `share`. `together` moves all contested weights of a
+        They are multiplied by `share`. `together` moves all contested weights of a
         tensor, and all that it is known to lose, to the same side; `alike` rounds
-        values with the same digits alike, as any arithmetic does.
+        values with the same digits alike.
         """
         values: dict[Node, Pair] = {}
         turned: dict[tuple[Node, ...], Array] = {}
@@ -317,10 +305,7 @@ class Draws:
         together: bool,
         turned: dict[tuple[Node, ...], Array],
     ) -> Pair:
-        """Those of the reference, but where a choice is contested.
-
-        What one side of a maximum loses the other one gains.
-        """
+        """Those of the reference, but where a choice is contested."""
         mask = self.open.get(node)
         if mask is None or not mask.any():
             return node.value, node.value

@@ -12,13 +12,14 @@ import numpy as np
 from gradwatch.harness.judging.acceptance.large import LARGE, Look
 from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.orders import SECOND
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
 from gradwatch.harness.judging.reference import (
     Build,
     Reference,
     nodes_of,
+    outputs_of,
     require_subnormals,
-    results_of,
     wider,
 )
 from gradwatch.harness.judging.rounding.errors import limit_for
@@ -73,11 +74,11 @@ class Question:
     @classmethod
     def of(cls, problem: Problem, compute: str | None = None) -> Question:
         """Of an op's gradients, outputs and state."""
-        second = getattr(problem, "order", "vjp") != "vjp"
-        outputs = (lambda wide: results_of(problem, wide)[1]) if second else None
-        arithmetics(problem.dtype, compute)
-        build = functools.partial(nodes_of, problem)
-        return cls(build, problem.dtype, compute, outputs, problem=problem)
+        arithmetics(problem.dtype, compute)  # refuses what there is not
+        build, outputs = (functools.partial(f, problem) for f in (nodes_of, outputs_of))
+        second = getattr(problem, "order", "vjp") in SECOND
+        given = build, problem.dtype, compute, outputs if second else None
+        return cls(*given, problem=problem)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -90,14 +91,10 @@ class Question:
     @functools.cached_property
     def right(self) -> Reference:
         """The right tensors, with all radii."""
-        wide, outputs = wider(PRECISIONS[self.dtype]), self.outputs
-        return Reference(
-            lambda: self.build(wide),
-            self.dtype,
-            self.compute,
-            None if outputs is None else lambda: outputs(wide),
-            self.problem,
-        )
+        wide = wider(PRECISIONS[self.dtype])
+        build = functools.partial(self.build, wide)
+        outputs = self.outputs and functools.partial(self.outputs, wide)
+        return Reference(build, self.dtype, self.compute, outputs, self.problem)
 
     @property
     def known(self) -> Reference | None:

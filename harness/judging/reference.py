@@ -1,9 +1,8 @@
 """Computes the right answer, and how far rounding alone may move a result from it.
 
-The op's formula runs in the graph engine in a type wider than the one under test
-(float64 for 32 and 16 bits, extended precision for float64), with a running error
-beside every value. The reference's own roundoff is part of the radius: where extended
-precision is no wider than float64, the radius doubles by itself.
+The formula runs in the graph engine in a type wider than the one under test, with a
+running error beside every value. The reference's own roundoff is part of the radius:
+where extended precision is no wider than float64, the radius doubles by itself.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from gradwatch.harness.judging.excuses.imprecision import recovered
 from gradwatch.harness.judging.excuses.overflow import Risk, risks
 from gradwatch.harness.judging.excuses.regrouping import (
     Peaks,
-    cancels,
-    magnitudes,
     peaks,
 )
 from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, derivatives
@@ -37,7 +34,7 @@ from gradwatch.harness.judging.precisions import (
     arithmetics,
     name_of,
 )
-from gradwatch.harness.judging.rounding.analysis import local_errors, running_errors
+from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import (
     Errors,
     limit_for,
@@ -59,7 +56,7 @@ T = TypeVar("T")
 
 
 def _kept(method: Callable[..., T]) -> Callable[..., T]:
-    """A method of a reference whose results are kept, by its name and arguments."""
+    """A method whose results are kept, by its name and arguments."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -183,12 +180,9 @@ class Reference:
 
     @functools.cached_property
     def flushed(self) -> Reference | None:
-        """That of zeros for subnormal inputs; None of none, and of float16.
-
-        Those of float16 are computed in float32.
-        """
+        """That of zeros for subnormal inputs; None where there are none."""
         problem = self._problem
-        if problem is None or self.dtype == "float16":
+        if problem is None or self.dtype == "float16":  # which is computed in float32
             return None
         inputs = {n: self.flush(a) for n, a in problem.inputs.items()}
         along = [None if a is None else self.flush(a) for a in problem.cotangents]
@@ -215,42 +209,6 @@ class Reference:
         first, *others = (nodes[tensor].value for nodes in self.graphs.values())
         return any(not np.array_equal(first, v, equal_nan=True) for v in others)
 
-    def overflows(self, convention: str, tensor: str) -> Risk:
-        """Elements that are infinite, or nan, in some honest order of operations."""
-        node, order = self.graphs[convention][tensor], self.order(convention)
-        errors = self._errors(convention, self.arithmetics[-1])
-        none = np.zeros(node.shape, bool)
-        return risks(order, errors, self._peaks(convention)).get(node, Risk(none, none))
-
-    def underflows(self, convention: str, tensor: str) -> Mask:
-        """Elements of which a partial product underflows in some order of factors."""
-        return self._peaks(convention).underflow(self.graphs[convention][tensor])
-
-    def cancels(self, convention: str, tensor: str) -> Mask:
-        """Elements that are sums of terms of both signs: they may change their own."""
-        node = self.graphs[convention][tensor]
-        sizes = magnitudes(self.order(convention))
-        return cancels(node.value, sizes[node])
-
-    def rounded_once(
-        self, convention: str, tensor: str, arithmetic: Arithmetic
-    ) -> Mask:
-        """Elements that inherit no error, such as a matrix product of inputs."""
-        node = self.graphs[convention][tensor]
-        errors = self._errors(convention, arithmetic)
-        own = local_errors(errors, [node])[node]
-        return np.zeros(node.shape, bool) if own is None else own >= errors.errors[node]
-
-    def leaves_range(self, convention: str) -> bool:
-        """Whether a value overflows, or would in another order of its factors."""
-        found = self._peaks(convention)
-        return any(
-            found.overflow(node).any()
-            or not (np.abs(node.value) < found.step.beyond).all()
-            for node in self.order(convention)
-            if node.value.dtype.kind == "f"
-        )
-
     @_kept
     def bounds(
         self,
@@ -261,12 +219,11 @@ class Reference:
     ) -> Mapping[str, Truth]:
         """The tensors with radii of the bound.
 
-        Those of a `careless` algorithm that adds one by one in that precision, as
-        `imprecise` has it, are of what came out finite, however near the end of the
-        range.
+        Those of a `careless` algorithm, which adds one by one in that precision, are
+        of what came out finite, however near the end of the range.
         """
         arithmetic = arithmetic or self.arithmetics[-1]
-        errors = self._errors(convention, arithmetic, careless)
+        errors = self.errors(convention, arithmetic, careless)
         known = {} if careless else risks(self.order(convention), errors)
         stored, truths = arithmetic.stored, dict[str, Truth]()
         zero = underflow_of(self.order("first"), self.longest, stored)
@@ -277,7 +234,7 @@ class Reference:
                 continue
             radius = arithmetic.roundoff * errors.errors[node]
             radius, infinite, unknown = self._stored(node, radius, arithmetic)
-            if risk is not None:
+            if risk:
                 infinite &= ~risk.undefined
                 unknown |= risk.undefined | (risk.infinite & ~infinite)
             if unknown.any() and not careless:
@@ -296,14 +253,11 @@ class Reference:
         careless: str = "",
         again: bool = False,
     ) -> Mapping[str, NDArray[np.float64]]:
-        """Radii of the spread, infinite where it may not accuse; see `spread`.
-
-        Of a `careless` algorithm of what it loses alone.
-        """
+        """Radii of the `spread`; of a `careless` algorithm, of what it loses alone."""
         arithmetic = arithmetic or self.arithmetics[-1]
         nodes, order = self.graphs[convention], self.order(convention)
-        errors = self._errors(convention, arithmetic, careless)
-        beside = self._errors(convention, arithmetic) if careless else None
+        errors = self.errors(convention, arithmetic, careless)
+        beside = self.errors(convention, arithmetic) if careless else None
         drawn = spread(nodes, order, errors, beside=beside, again=again)
         radii = {}
         for name, radius in drawn.items():
@@ -316,24 +270,25 @@ class Reference:
         self, convention: str, arithmetic: Arithmetic, *, careless: str = ""
     ) -> Mapping[str, Whole]:
         """What roundings do to tensors as a whole; see `whole`."""
-        errors = self._errors(convention, arithmetic, careless, full=bool(careless))
+        errors = self.errors(convention, arithmetic, careless, full=bool(careless))
         order, nodes = self.order(convention), self.graphs[convention]
-        found = self._peaks(convention, arithmetic)
+        found = self.peaks(convention, arithmetic)
         return whole(nodes, order, errors, found, again=bool(careless))
 
     @_kept
-    def _errors(
+    def errors(
         self,
         convention: str,
-        arithmetic: Arithmetic,
+        arithmetic: Arithmetic | None = None,
         careless: str = "",
         *,
         full: bool = False,
     ) -> Errors:
-        """Running errors; with losses in `full` where draws are of honest size."""
+        """Running errors; of a `careless` algorithm with `full` losses or a share."""
         order, table = self.order(convention), None
+        arithmetic = arithmetic or self.arithmetics[-1]
         if careless:
-            found = self._peaks(convention, arithmetic)
+            found = self.peaks(convention, arithmetic)
             graphs = self.graphs[convention].items()
             # An output by another name is one excuse less.
             outputs = [node for name, node in graphs if name.startswith("y")]
@@ -342,7 +297,7 @@ class Reference:
         return running_errors(order, arithmetic, self.limit, table)
 
     @_kept
-    def _peaks(self, convention: str, arithmetic: Arithmetic | None = None) -> Peaks:
+    def peaks(self, convention: str, arithmetic: Arithmetic | None = None) -> Peaks:
         """Partial products, by default in the narrowest arithmetic."""
         arithmetic = arithmetic or self.arithmetics[-1]
         return peaks(self.order(convention), arithmetic.step)
@@ -353,8 +308,7 @@ class Reference:
         """A radius in the tensor that comes out; where it is infinite, and may be.
 
         The reference's own roundoff makes it larger, and one last rounding into
-        narrower tensors. The limit is there for many roundings; this is a single one,
-        and allowed once, of a number that has the error of the others.
+        narrower tensors: a single one, which is allowed once and not `limit` times.
         """
         stored = arithmetic.stored
         with np.errstate(all="ignore"):
@@ -372,10 +326,8 @@ class Reference:
 
 def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Truth:
     """An integer tensor: exact, but that several indices may point at a maximum."""
-    radius = np.where(errors.errors[node] > 0, np.inf, 0.0)
-    none = np.zeros(node.shape, bool)
-    if risk is not None:
-        radius = np.where(risk.undefined, np.inf, radius)
+    unknown, none = errors.errors[node] > 0, np.zeros(node.shape, bool)
+    radius = np.where(unknown | risk.undefined if risk else unknown, np.inf, 0.0)
     if operation(node) != "argmax":
         return Truth(name, node.value, radius, none)
     (source,), axis = node.inputs, node.attributes["axis"]
@@ -438,14 +390,11 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         ValueError: no such `compute` for the problem's dtype.
     """
     require_subnormals()
-    wide = wider(PRECISIONS[problem.dtype])
+    given = problem, wider(PRECISIONS[problem.dtype])
+    nodes, outputs = (functools.partial(f, *given) for f in (nodes_of, outputs_of))
     second = getattr(problem, "order", "vjp") in SECOND
     return Reference(
-        lambda: nodes_of(problem, wide),
-        problem.dtype,
-        compute,
-        (lambda: results_of(problem, wide)[1]) if second else None,
-        problem,
+        nodes, problem.dtype, compute, outputs if second else None, problem
     )
 
 
@@ -456,7 +405,7 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     """
     order = getattr(problem, "order", "vjp")  # an older commit's problem has none
     op = problem.op
-    leaves, results = results_of(problem, wide)
+    leaves, results = _results_of(problem, wide)
     cotangents = {
         name: dy
         for name, dy in zip(op.outputs, problem.cotangents, strict=True)
@@ -469,7 +418,12 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     return {**computed, **results} if order == "vjp" else computed
 
 
-def results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
+def outputs_of(problem: Problem, wide: np.dtype[Any]) -> Named:
+    """The outputs and the new state of a problem, for leaves of a type."""
+    return _results_of(problem, wide)[1]
+
+
+def _results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
     """The leaves of a problem by name, and its outputs and new state."""
     arrays = _widened(problem.inputs, problem.dtype, wide)
     leaves = {n: graph.variable(a) for n, a in arrays.items()}
@@ -499,10 +453,10 @@ def _evaluated(build: Nodes) -> Mapping[str, graph.Node]:
 
 
 def _continuous(outputs: Nodes) -> bool:
-    """Whether the outputs are the same from the other side.
+    """Whether the outputs are the same from the other side, but for some roundings.
 
-    But for some roundings in the wide type: branches need not compute alike. A branch
-    that cannot be taken there, as its index is outside of the array, continues nothing.
+    A branch that cannot be taken there, as its index is outside of the array, continues
+    nothing.
     """
     here = _evaluated(outputs)
     limit = limit_for(longest_reduction(graph.topological_order(here.values())))

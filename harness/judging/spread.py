@@ -1,19 +1,10 @@
 """How far rounding moves a result, measured: the graph evaluated with perturbations.
 
-The running error of harness/judging/rounding adds magnitudes, and knows nothing of
-signs that cancel: in a deep graph it grows with every matrix product, until it says
-nothing. Here the graph is evaluated in the wide type, each primitive's result off by
-its own rounding times a random number (harness/judging/draws.py); the results'
-deviations are the *spread*.
-
-Each evaluation is paired with its mirror image (all perturbations negated), and the
-perturbations are as large as the judge allows, `limit` times one rounding. Half the
-difference of a pair is the first-order picture. What this picture leaves out is half
-the sum, less the unperturbed result: curvature, a comparison that flips, a denominator
-that is rounding error itself; and by what one pair's difference shrinks less than its
-perturbations do: something saturates, such as a rounding error over its own size. Where
-either is not small against the first, an rms of a few draws means nothing, and the
-spread is infinite: it accuses nobody.
+In perturbed evaluations (draws.py) the results' deviations are the *spread*. Half the
+difference of a mirrored pair is the first-order picture; half its sum, less the
+unperturbed result, is what that leaves out (curvature, a comparison that flips), and so
+is by what a difference shrinks less than its perturbations do (something saturates).
+Where either is not small, an rms of a few draws means nothing: the spread is infinite.
 
 Sources: Vignes, A stochastic arithmetic for reliable scientific computation, 1993;
 Parker, Monte Carlo arithmetic, 1997; Higham and Mary, A new approach to probabilistic
@@ -53,13 +44,11 @@ def spread(
     beside: Errors | None = None,
     again: bool = False,
 ) -> dict[str, Error]:
-    """The radius of each tensor that perturbed evaluations find.
+    """The radius of each tensor, infinite where the spread may not accuse.
 
-    Infinite where the spread may not accuse: where the first-order picture fails, or
-    overflow cannot be ruled out. It costs 2 * (PAIRS + 1) evaluations, and 2 * PILOTS
-    of what choices depend on, and is the same every time. With errors `beside` these it
-    is the radius of what these are more, as of what `imprecision` has seen to be lost:
-    no draw of it is near zero. `again` rounds a product of matrices for each use.
+    It costs 2 * (PAIRS + 1) evaluations, and 2 * PILOTS of what choices depend on, and
+    is the same every time. With errors `beside` these it is the radius of what these
+    are more. `again` rounds a product of matrices for each use.
     """
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
@@ -85,11 +74,7 @@ def spread(
 
 
 def overflowing(draws: Draws) -> dict[Node, Any]:
-    """Elements that overflow may reach, though no draw has shown it.
-
-    Sums of values do on the way, and what is multiplied by zero; what rounding carries
-    beyond the range is infinite in the draws.
-    """
+    """Elements that overflow may reach, though no draw shows it: sums on the way."""
     if not draws.hot:
         return {}
     sizes = draws.errors.sizes
@@ -100,14 +85,10 @@ def overflowing(draws: Draws) -> dict[Node, Any]:
 
 @dataclass
 class _Moments:
-    """Sums over the pairs of a tensor's deviations, squared, and the first of them.
+    """Sums over the pairs: squares of half the differences, and of what is common.
 
-    Each element is measured in units of its first odd deviation, or of the tensor's
-    largest where that is 0, so that no square underflows. np.hypot would need no unit,
-    but takes six times as long.
-
-    `odd` are squares of half the differences of the pairs, the first-order picture;
-    `even` those of what the mirror images have in common.
+    In units of an element's first deviation, or of the tensor's largest where that is
+    0, so that no square underflows; np.hypot takes six times as long.
     """
 
     node: Node
@@ -117,7 +98,6 @@ class _Moments:
     unit: Any = None
 
     def add(self, pair: Pair) -> None:
-        """One pair more."""
         moved = halves(self.node, pair)
         if moved is None:
             return

@@ -1,10 +1,10 @@
 """Verdicts on tensors that came back, by the first honest reading that explains them.
 
-A reading says for which inputs a call was computed, how ties were broken, in which
-arithmetic, and whether by a careless algorithm; `readings` has them, strictest first.
-Structure comes before numbers: is the gradient there, its shape, its dtype. The bound
-judges where it is sharp, elsewhere the spread, and where neither says anything the
-tensor as a whole.
+`readings` has them, strictest first. Structure comes before numbers: is the gradient
+there, its shape, its dtype. Each element's error is divided by its rounding radius: a
+ratio up to the limit is rounding, a larger one is a wrong gradient. The bound is that
+radius where it is sharp, elsewhere the spread; where neither says anything, the tensor
+is judged as a whole.
 """
 
 from __future__ import annotations
@@ -16,25 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.comparison import (
-    informative,
-    judge_indices,
-    judge_numbers,
-    judge_whole,
-    share_of_silent,
-)
+from gradwatch.harness.judging.excuses.overflow import risks
+from gradwatch.harness.judging.excuses.regrouping import cancels, magnitudes
 from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic
 from gradwatch.harness.judging.reference import Reference, Truth
-from gradwatch.harness.judging.rounding.errors import everywhere
-from gradwatch.harness.judging.rounding.thresholds import MOST
+from gradwatch.harness.judging.rounding.analysis import local_errors
+from gradwatch.harness.judging.rounding.errors import everywhere, largest
+from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.whole import EXCUSED, Whole
-from gradwatch.impls.graph import Choice, topological_order
+from gradwatch.impls.graph import Choice, Node, topological_order
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-Judged = tuple[Judgement, ...]
 Tensors = Mapping[str, Array | None]
 
 #: Steps between an input and a choice, each from one element to the same element.
@@ -56,16 +51,11 @@ LOSS = (
 def readings(
     right: Reference, got: Tensors, flushes: bool = False
 ) -> Iterator[tuple[str, Reference, str, Tensors]]:
-    """How a call may be read, strictest first.
+    """How a call may be read, strictest first; `_judgement` tries arithmetics in each.
 
-    The tensors as a whole break ties in one way, or each row in its own (`ties`), or
-    they are right for inputs whose subnormal numbers were taken for zero. In each of
-    these a tensor may have been computed in any of the reference's `arithmetics`, and
-    last of all by an algorithm that loses digits, or in an order of operations that
-    leaves the range: `_judgement` tries these in turn.
-
-    Of each: its name, the reference (for given or flushed inputs), how ties are broken
-    or which side of a kink is taken, and the tensors that it explains.
+    Of each: its name, the reference (for given inputs, or for those whose subnormal
+    numbers were taken for zero), how ties are broken or which side of a kink is taken,
+    and the tensors that it explains.
     """
     for name in right.graphs:
         yield name, right, name, got
@@ -84,16 +74,15 @@ def judge_tensors(
     dtypes: Mapping[str, str],
     *,
     flushes: bool = False,
-) -> Judged:
+) -> tuple[Judgement, ...]:
     """Judge tensors by name against a reference that is already there.
 
     The first of the `readings` that explains all tensors decides, else that which
-    leaves the fewest wrong: a maximum that passes its cotangent on to both inputs is
-    wrong, though each gradient is right by some convention. A platform that `flushes`
-    subnormal numbers to zero, as they are read and as they come out (Intel 64 manual,
-    volume 1, section 10.2.3: FTZ and DAZ), may do so in some of the tensors alone.
+    leaves the fewest wrong. A platform that `flushes` subnormal numbers to zero, as
+    they are read and as they come out (Intel 64 manual, volume 1, section 10.2.3: FTZ
+    and DAZ), may do so in some of the tensors alone.
     """
-    found: Judged = ()
+    found: tuple[Judgement, ...] = ()
     for name, source, ties, tensors in readings(right, got, flushes):
         if name not in right.graphs and all(j.passes for j in found):
             break
@@ -137,10 +126,22 @@ class _Tensor:
     tensor: str
     got: Array
 
+    @property
+    def node(self) -> Node:
+        return self.right.graphs[self.convention][self.tensor]
+
+    @property
+    def own(self) -> Arithmetic:
+        """The narrowest in which it may have been computed."""
+        return self.right.arithmetics[-1]
+
+    def truth(self, arithmetic: Arithmetic, *, careless: str = "") -> Truth:
+        bounds = self.right.bounds(self.convention, arithmetic, careless=careless)
+        return bounds[self.tensor]
+
     def judged(self, arithmetic: Arithmetic) -> Judgement:
         """The verdict, given how the tensor may have been computed."""
-        truth = self.right.bounds(self.convention, arithmetic)[self.tensor]
-        limit, dtype = self.right.limit, self.right.dtype
+        truth, limit, dtype = self.truth(arithmetic), self.right.limit, self.right.dtype
         if truth.admissible is not None:
             return judge_indices(truth, self.got, limit, dtype)
         sharp = everywhere(self._sharp(truth, arithmetic))
@@ -163,50 +164,59 @@ class _Tensor:
     @property
     def _as_a_whole(self) -> Array:
         """The tensor; where values overflow, infinities and nan are the elements'."""
-        finite = np.isfinite(self.got)
-        if finite.all() or not self.right.leaves_range(self.convention):
-            return self.got
-        value = self.right.graphs[self.convention][self.tensor].value
-        return np.where(finite, self.got, value)
+        finite, peaks = np.isfinite(self.got), self.right.peaks(self.convention)
+        leaves = not finite.all() and any(
+            peaks.overflow(node).any()
+            or not (np.abs(node.value) < peaks.step.beyond).all()
+            for node in self.right.order(self.convention)
+            if node.value.dtype.kind == "f"
+        )
+        return np.where(finite, self.got, self.node.value) if leaves else self.got
 
     def off_as_a_whole(self) -> bool:
         """Whether the tensor as a whole is wrong, and no careless sums explain it.
 
         Infinities and nan that underflow may explain are `overflowed`'s.
         """
-        own = self.right.arithmetics[-1]
-        value = self.right.graphs[self.convention][self.tensor].value
-        lost = self.right.underflows(self.convention, self.tensor)
-        got = np.where(lost & ~np.isfinite(self.got), value, self._as_a_whole)
-        whole = self._whole(own)
+        lost = self._underflow & ~np.isfinite(self.got)
+        got = np.where(lost, self.node.value, self._as_a_whole)
+        whole = self._whole(self.own)
         if whole is None or whole.worst(got)[0] <= whole.limit:
             return False
-        excuse = self._whole(own, careless=self.right.dtype)
+        excuse = self._whole(self.own, careless=self.right.dtype)
         return excuse is not None and excuse.worst(got)[0] > EXCUSED
 
     def _whole(self, arithmetic: Arithmetic, *, careless: str = "") -> Whole | None:
         wholes = self.right.wholes(self.convention, arithmetic, careless=careless)
         return wholes.get(self.tensor)
 
+    @property
+    def _underflow(self) -> Mask:
+        """Elements of which a partial product underflows in some order of factors."""
+        return self.right.peaks(self.convention).underflow(self.node)
+
+    @property
+    def _cancels(self) -> Mask:
+        """Elements that are sums of terms of both signs: they may change their own."""
+        sizes = magnitudes(self.right.order(self.convention))
+        return cancels(self.node.value, sizes[self.node])
+
     def explained(self, sums: str) -> tuple[bool, bool]:
         """Whether a careless algorithm may be off as far, and that tells something.
 
         It adds one by one, in that precision. It explains what it has been seen to lose
-        on these very inputs, beside what is rounding, and a product of matrices that is
-        computed again for each use; infinities and nan are `overflowed`'s. Underflow
-        never turns a sign where all terms have the same. A number that is far below a
-        unit in the last place of what may be lost has lost nothing: zero would have
-        come.
+        on these very inputs, and a product of matrices that is computed again for each
+        use; infinities and nan are `overflowed`'s. Underflow never turns a sign where
+        all terms have the same. A number that is far below a unit in the last place of
+        what may be lost has lost nothing: zero would have come.
         """
-        own, limit = self.right.arithmetics[-1], self.right.limit
+        own, limit = self.own, self.right.limit
         radius, _ = self._radius(own)
         again, by_spread = self._radius(own, again=True)
         lost = self._lost(own, sums)
         excuse = np.where(by_spread, np.maximum(radius, again), radius) + lost
-        truth = self.right.bounds(self.convention, own)[self.tensor]
-        value = truth.value
+        truth, value, small = self.truth(own), self.node.value, self._underflow
         judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
-        small = self.right.underflows(self.convention, self.tensor)
         with np.errstate(all="ignore"):
             error = np.abs(self.got - value).astype(np.float64)
             wrong = judged & ~(error <= limit * radius)
@@ -215,18 +225,16 @@ class _Tensor:
             least = PRECISIONS[sums].roundoff ** 2 * limit * excuse
             kept = explained & wrong & (self.got != 0) & (np.abs(self.got) < least)
         if turned.any() or kept.any():
-            cancels = self.right.cancels(self.convention, self.tensor)
-            explained &= ~(turned & small) | cancels
+            explained &= ~(turned & small) | self._cancels
             explained &= ~kept | (small & (error <= limit * (radius + lost)))
         tells = share_of_silent(replace(truth, radius=excuse), limit) < 1
         return not (wrong & ~explained).any(), tells
 
     def _lost(self, own: Arithmetic, sums: str) -> NDArray[np.float64]:
         """What a careless algorithm loses beside rounding; 0 if that is not known."""
-        careless = self.right.bounds(self.convention, own, careless=sums)[self.tensor]
-        careful = self.right.bounds(self.convention, own)[self.tensor]
+        careless = self.truth(own, careless=sums)
         with np.errstate(all="ignore"):
-            lost = careless.radius - careful.radius
+            lost = careless.radius - self.truth(own).radius
             if not everywhere(self._sharp(careless, own)):
                 spread = self.right.spreads(self.convention, own, careless=sums)
                 lost = np.fmin(lost, spread[self.tensor])
@@ -240,22 +248,23 @@ class _Tensor:
         where a partial product may underflow before: zero times an infinity is nan.
         Where none of this can be, nan is wrong.
         """
-        narrowest = self.right.arithmetics[-1]
-        truth = self.right.bounds(self.convention, narrowest)[self.tensor]
+        truth = self.truth(self.own)
         due = np.copysign(np.inf, truth.value)
         wrong = np.where(truth.infinite, self.got != due, ~np.isfinite(self.got))
         wrong &= np.isfinite(truth.radius) & ~np.isnan(truth.value)
-        risk = self.right.overflows(self.convention, self.tensor)
-        lost = self.right.underflows(self.convention, self.tensor)
-        infinite = np.isinf(self.got)
+        lost, infinite = self._underflow, np.isinf(self.got)
         with np.errstate(all="ignore"):
             sure = np.abs(truth.value) > self.right.limit * truth.radius
         turned = infinite & (self.got != due) & (truth.infinite | sure)
         if turned.any():
-            turned &= ~self.right.cancels(self.convention, self.tensor)
-        excused = risk.infinite & infinite & ~truth.infinite & ~turned
-        excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
-        excused |= lost & ~infinite & (risk.infinite | truth.infinite)
+            turned &= ~self._cancels
+        excused = lost & ~infinite & truth.infinite
+        right, way = self.right, self.convention
+        risky = risks(right.order(way), right.errors(way), right.peaks(way))
+        if risk := risky.get(self.node):  # in some honest order of operations
+            excused |= risk.infinite & infinite & ~truth.infinite & ~turned
+            excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
+            excused |= lost & ~infinite & risk.infinite
         return not (wrong & ~excused).any()
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:
@@ -273,10 +282,13 @@ class _Tensor:
         fails only where the first-order picture fails, which it notices: there it is
         infinite, and the bound is left.
         """
-        bound = self.right.bounds(self.convention, arithmetic)[self.tensor]
+        bound = self.truth(arithmetic)
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
-        if not everywhere(sharp):
-            sharp |= self.right.rounded_once(self.convention, self.tensor, arithmetic)
+        if not everywhere(sharp):  # some inherit no error, as a product of inputs
+            errors = self.right.errors(self.convention, arithmetic)
+            rounding = local_errors(errors, [self.node])[self.node]
+            if rounding is not None:
+                sharp |= rounding >= errors.errors[self.node]
         if everywhere(sharp):
             return bound.radius, ~sharp
         spread = self.right.spreads(self.convention, arithmetic, again=again)
@@ -288,7 +300,7 @@ def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float6
     """How far each element of a tensor may be off, in the narrowest arithmetic."""
     node = right.graphs[convention][tensor]
     asked = _Tensor(right, convention, tensor, node.value)
-    radius, _ = asked._radius(right.arithmetics[-1])
+    radius, _ = asked._radius(asked.own)
     with np.errstate(all="ignore"):
         error: NDArray[np.float64] = right.limit * radius
     return error
@@ -310,8 +322,7 @@ def zeros_pass(right: Reference, tensor: str) -> bool:
     size = np.abs(right.graphs["first"][tensor].value)
     if ((allowed(right, "first", tensor) < size) & np.isfinite(size)).any():
         return False
-    arithmetic = right.arithmetics[-1]
-    whole = right.wholes("first", arithmetic).get(tensor)
+    whole = right.wholes("first", right.arithmetics[-1]).get(tensor)
     return whole is None or whole.least_seen >= 1
 
 
@@ -352,7 +363,7 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         return judgement
     if judgement.vacuous >= MOST and asked.off_as_a_whole():
         return judgement
-    sums = asked.right.arithmetics[-1].step.name
+    sums = asked.own.step.name
     explained, tells = asked.explained(sums)
     if not explained:
         return judgement
@@ -419,3 +430,181 @@ def _axes(
         return None
     along = {choice.axis for choice in choices if choice.axis is not None}
     return shapes.pop(), tuple(sorted(along))
+
+
+# Element by element ----------------------------------------------------------------
+
+
+def judge_indices(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
+    """Any index of a maximum is right, by whatever convention it was chosen."""
+    assert truth.admissible is not None
+    axis, right = truth.admissible
+    indices = np.expand_dims(got, axis)
+    inside = (indices >= 0) & (indices < right.shape[axis]) & (indices == indices // 1)
+    places = np.where(inside, indices, 0).astype(np.intp)
+    good = (inside & np.take_along_axis(right, places, axis)).squeeze(axis)
+    chosen = replace(truth, value=np.where(good, got, truth.value))
+    judgement = judge_numbers(chosen, got, limit, dtype)
+    if judgement.verdict == "agree" and not np.array_equal(got, truth.value):
+        judgement = replace(judgement, verdict="convention")
+    return judgement
+
+
+def judge_numbers(
+    truth: Truth,
+    got: Array,
+    limit: float,
+    dtype: str,
+    by_spread: NDArray[np.bool_] | None = None,
+) -> Judgement:
+    """The verdict; of the elements `by_spread` the radius is the spread's."""
+    ratios, lost = _ratios(truth, got)
+    if not ratios.size:
+        message = f"{truth.tensor}: no elements; its shape and dtype are right"
+        return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
+    share = share_of_silent(truth, limit, got)
+    worst = np.unravel_index(int(ratios.argmax()), ratios.shape)
+    ratio = float(ratios[worst])
+    verdict = "vacuous" if share >= MOST else "agree"
+    if lost or ratio > limit:
+        verdict = "nonfinite" if lost else "disagree"
+    judgement = Judgement(
+        truth.tensor,
+        verdict,
+        ratio=ratio,
+        limit=limit,
+        vacuous=share,
+        worst_index=tuple(int(i) for i in worst),
+        got=float(got[worst]),
+        expected=float(truth.value[worst]),
+        radius=float(truth.radius[worst]),
+        radius_kind="spread" if by_spread is not None and by_spread[worst] else "bound",
+    )
+    return judgement.changed(message=sentence(judgement, dtype))
+
+
+def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
+    """The verdict on a tensor whose elements say nothing, by its norm and projection.
+
+    It agrees where it would have been seen to be half too large. What overflows is left
+    to the elements.
+    """
+    ratio, kind, part, at = whole.worst(got)
+    if ratio <= whole.limit and (seen := whole.least_seen) > MOST:
+        only = f"; only an error of {seen:.0%} as a whole is seen" if seen < 1 else ""
+        return replace(judgement, message=judgement.message + only)
+    verdict = "agree" if ratio <= whole.limit else "disagree"
+    moved = float((part.norm if kind == "norm" else part.projection).flat[at])
+    where = "" if part.axis is None else f", slice {at} along axis {part.axis}"
+    wrong = "is off" if kind == "norm" else "is too large or too small"
+    off = ratio * moved if ratio else 0.0  # nothing is known of what may move for ever
+
+    def share(amount: float) -> str:
+        """Of the norm of the right tensor or slice, which may be zero."""
+        size = float(part.size.flat[at])
+        return f"{amount / size:.2%}" if size else f"{amount:.3g}"
+
+    return replace(
+        judgement,
+        verdict=verdict if ratio < np.inf else "nonfinite",
+        ratio=ratio,
+        limit=whole.limit,
+        worst_index=(),
+        got=off,
+        expected=0.0,
+        radius=moved,
+        radius_kind=kind,
+        message=(
+            f"{judgement.tensor}{where} {wrong} by {share(off)} as a whole, "
+            f"{ratio:.3g} times what one rounding at each step does "
+            f"({share(moved)}), and up to {whole.limit:.3g} times is allowed"
+        ),
+    )
+
+
+def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
+    """Error over radius, and whether something is infinite where it may not be, or not.
+
+    Where an infinity is due, nothing else is right; where nothing is known, all is.
+    """
+    with np.errstate(all="ignore"):
+        error = np.abs((got - truth.value).astype(np.float64))
+        ratios: NDArray[np.float64] = error / truth.radius
+        if ratios.size and largest(ratios) < np.inf:  # false for nan
+            return ratios, False
+        due = truth.infinite
+        judged = np.isfinite(truth.value) & np.isfinite(truth.radius) & ~due
+        right = np.copysign(np.inf, truth.value)
+        lost = (judged & ~np.isfinite(got)) | (due & (got != right))
+        ratios = np.where(error == 0, 0.0, ratios)
+    return np.where(lost, np.inf, np.where(judged, ratios, 0.0)), bool(lost.any())
+
+
+def informative(
+    truth: Truth, limit: float, share: float = SAYS_NOTHING
+) -> NDArray[np.bool_]:
+    """Where what is allowed is little: beside the value, or beside all numbers given.
+
+    The second says something of numbers that underflow if others do not, or where zero
+    is due; a tensor of nothing else may have any sign. So does an infinity that is due.
+    """
+    with np.errstate(all="ignore"):
+        size = np.abs(truth.value.astype(np.float64))
+        enough: NDArray[np.bool_] = limit * truth.radius <= share * size
+        if everywhere(enough) and size.size and largest(size) < np.inf:
+            return enough
+        small, there = truth.radius <= truth.zero, size > truth.nothing
+        if not (enough & there).any():
+            small = small & ~there
+        enough = (enough | small) & (size < np.inf)
+        return enough | truth.infinite
+
+
+def share_of_silent(truth: Truth, limit: float, got: Array | None = None) -> float:
+    """The share of the elements of which the comparison says nothing.
+
+    All of them, where some are not zero and nothing is said of these: the other sign
+    would pass as well.
+    """
+    says = informative(truth, limit)
+    if everywhere(says):
+        return 0.0
+    there = np.abs(truth.value) > truth.nothing
+    if there.any() and not (says & there).any():
+        return 1.0
+    if got is not None:  # a nan that is due has come; else nothing is judged there
+        says |= np.isnan(truth.value) & np.isnan(got)
+    return float(1 - np.count_nonzero(says) / says.size)
+
+
+def sentence(j: Judgement, dtype: str) -> str:
+    """The whole story in one sentence."""
+    where = f"{j.tensor}[{', '.join(map(str, j.worst_index))}]"
+    digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
+    numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
+    if j.verdict == "nonfinite":
+        trap = j.expected == 0 and np.isnan(j.got)
+        why = (
+            "; nan where the gradient is zero: 0 times an infinite slope"
+            if trap
+            else ""
+        )
+        return f"{where}: {numbers}{why}"
+    if j.verdict == "vacuous":
+        return (
+            f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "
+            "elements by more than a tenth, so that agreement shows nothing"
+        )
+    if j.radius == 0 and j.ratio > 0:
+        return f"{where}: {numbers}, and no rounding is involved"
+    if j.radius_kind == "least":
+        return (
+            f"{where}: {numbers}; agrees, seen without its rounding radius: the error "
+            f"is {j.ratio:.3g} times {j.radius:.3g}, the least that the radius can be, "
+            f"and {j.limit:.3g} times the whole radius is allowed"
+        )
+    return (
+        f"{where}: {numbers}; the error is {j.ratio:.3g} times the rounding radius "
+        f"{j.radius:.3g} (what {dtype} arithmetic alone may be off by; it is the "
+        f"{j.radius_kind}), and up to {j.limit:.3g} times is allowed"
+    )

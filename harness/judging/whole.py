@@ -1,14 +1,11 @@
 """A tensor as a whole, beside evaluations with roundings of honest size.
 
-The limit of 16 and more radii leaves room for sums whose order nobody knows. To 8 bits
-that is a third of a value at each step, and a batch norm of few numbers magnifies it in
-24: the spread is beyond its first-order picture, or wider than nearly every element,
-and says nothing of them. So the graph is evaluated with one rounding at each step, and
-how far a tensor is off is compared with how far these evaluations are: by its norm, and
-by its projection on the right tensor; as a whole, and slice by slice along each axis. A
-lost path, row or factor moves much more than rounding does there, though no single
-element shows it. Where sums are accumulated in a wider type, their order is no matter;
-elsewhere the limit grows with their length as that of elements does.
+Where the spread says nothing of nearly every element, the graph is evaluated with one
+rounding at each step, and how far a tensor is off is compared with how far these
+evaluations are: by its norm, and by its projection on the right tensor; as a whole, and
+slice by slice along each axis. A lost path, row or factor moves much more there. Where
+sums are accumulated in a wider type, their order is no matter; elsewhere the limit
+grows with their length as that of elements does.
 
 Under the model of rounding errors as independent random numbers, a projection is nearly
 normal, as the sum of many of them, and its ratio to the rms of as many evaluations
@@ -92,8 +89,8 @@ class Whole:
     def worst(self, got: Array) -> tuple[float, str, Part, int]:
         """The largest ratio of how far a tensor is off to how far the evaluations are.
 
-        0 where the evaluations say nothing; infinite where a tensor is not finite. Its
-        kind, part and slice come with it.
+        With its kind, part and slice. 0 where the evaluations say nothing; infinite
+        where the tensor is not finite.
         """
         found = []
         with np.errstate(all="ignore"):
@@ -127,10 +124,10 @@ def whole(
 ) -> dict[str, Whole]:
     """What one rounding at each step does to the tensors of which something is known.
 
-    Left out are tensors of few elements, tensors that overflow may reach, and those
-    of which most elements may underflow: that is no rounding of a value's own size. It
-    costs 2 * PAIRS evaluations, and is the same every time. `products` are partial
-    products of each node; with `again` those of matrices are rounded for each use.
+    Left out are tensors that overflow may reach, and those of which most elements may
+    underflow: that is no rounding of a value's own size. It costs 2 * PAIRS
+    evaluations, and is the same every time. `products` are partial products of each
+    node; with `again` those of matrices are rounded for each use.
     """
     draws = Draws(errors, order, once=True, again=again)
     with np.errstate(all="ignore"):

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.output import grouped
-from gradwatch.harness.agreement.suite import gone
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
@@ -252,7 +251,7 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
         story = f"{worst.case}: {worst.story} ({len(several)} tensors)"
         what = f"{worst.tensor} {worst.verdict}"
         problems.append(Problem("agree", *place, what, story))
-    for one in gone(records, known.load()):  # each in one place
+    for one in known.gone(records, known.load()):  # each in one place
         what = f"{' or '.join(one.tensors)} known defect is gone"
         (op,), (backend,) = one.ops, one.backends
         problems.append(Problem("agree", op, backend, what, one.reason))

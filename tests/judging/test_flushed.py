@@ -1,12 +1,11 @@
 """A platform that flushes subnormal numbers: right as that, and in nothing else."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import reference
@@ -76,38 +75,3 @@ def test_those_of_float16_are_computed_in_float32():
     inputs = {"x": x}
     narrow = replace(PROBLEM, inputs=inputs, cotangents=[x], dtype="float16")
     assert reference(narrow).flushed is None
-
-
-@dataclass
-class Record:
-    op: str
-    regime: str = "subnormal"
-    dtype: str = "float32"
-    verdict: str = "agree"
-    framework: str = "jax"
-    convention: str = ""
-
-
-RECORDS = [Record(f"op{i}") for i in range(known.ENOUGH)]
-
-
-@pytest.mark.parametrize("framework", FLUSHING)
-def test_a_declaration_that_is_no_longer_true_is_noticed(framework):
-    (declared,) = known.unseen([replace(r, framework=framework) for r in RECORDS])
-    assert declared.reason
-    assert str(declared).startswith(f"* {framework}_* disagree: ")
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        [*RECORDS[1:], replace(RECORDS[0], convention=FLUSHED)],
-        RECORDS[1:],
-        [replace(r, regime="normal") for r in RECORDS],
-        [replace(r, verdict="unsupported") for r in RECORDS],
-        [replace(r, framework="torch") for r in RECORDS],
-    ],
-    ids=["it shows", "too few ops", "not tested", "not run", "another framework"],
-)
-def test_one_that_shows_or_was_not_tested_stays(records):
-    assert known.unseen(records) == ()

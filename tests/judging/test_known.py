@@ -203,8 +203,8 @@ STATED = {
     [
         ({"sometimes": 1}, r"got `int` - at `\$\[0\]\.sometimes`"),
         ({"verdicts": ["agree"]}, "no defect 'agree'"),
-        ({"verdicts": []}, "no verdict"),
-        ({"devices": ["tpu"]}, "no device 'tpu'"),
+        ({"verdicts": []}, "length >= 1"),
+        ({"devices": ["tpu"]}, "Invalid enum value 'tpu'"),
         ({"where": ["on Sundays"]}, "no expression: 'on Sundays'"),
         ({"extra": "a"}, "extra"),
         ({"ops": 7}, r"got `int` - at `\$\[0\]\.ops`"),

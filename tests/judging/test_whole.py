@@ -5,12 +5,16 @@ import pytest
 from scipy import special
 
 from gradwatch.harness.judging import whole as whole_module
-from gradwatch.harness.judging.comparison import judge_whole
 from gradwatch.harness.judging.draws import Draws, chances, is_choice
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.verdict import is_zero, judge_tensors, zeros_pass
+from gradwatch.harness.judging.verdict import (
+    is_zero,
+    judge_tensors,
+    judge_whole,
+    zeros_pass,
+)
 from gradwatch.harness.judging.whole import Part, Whole
 from gradwatch.impls import graph
 

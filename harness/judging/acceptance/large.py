@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.acceptance.parts import Sample, deep_calls
-from gradwatch.harness.judging.comparison import sentence, share_of_silent
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
@@ -53,6 +52,7 @@ from gradwatch.harness.judging.rounding.errors import (
 )
 from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
+from gradwatch.harness.judging.verdict import sentence, share_of_silent
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -1,9 +1,8 @@
 """Known outcomes: defects of a framework that are expected, each with its reason.
 
-They are in one data file, outcomes.json: one entry is one defect, with where it
-shows: clauses such as "isinf(weight)", "dtype == 'float16'", "like(case, '*tanh*')".
-A run fails for a wrong verdict that no entry lists, and also for an entry that it
-reaches and whose defect is gone.
+An entry of outcomes.json is one defect, with clauses where it shows, such as
+"isinf(weight)" or "like(case, '*tanh*')". A run fails for a wrong verdict that no entry
+lists, and for an entry that it reaches and whose defect is gone.
 """
 
 from __future__ import annotations
@@ -15,18 +14,16 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.judgement import FLUSHED
 from gradwatch.harness.judging.precisions import PRECISIONS, Array
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 from gradwatch.impls.catalogue import op_names
 
@@ -37,33 +34,27 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One defect, as the data file states it, or in one of its places.
 
     A place is an op, a backend, an order and a device. `backends` and `tensors` may
-    hold the wildcards * and ?. With the op "*" it is a property of a platform: declared
-    once for all ops. It covers only the framework versions and the device on which it
-    was seen: a GPU has kernels of its own. `where` are clauses that hold in a trial
-    that shows it. `sometimes` is the reason why it may not show there, such as memory
-    that nobody has written: no run finds it gone.
+    hold the wildcards * and ?; the op "*" is a property of a platform. Only `versions`
+    and `devices` where it was seen are covered. `where` are clauses that hold in a
+    trial that shows it. `sometimes` is the reason why it may not show there, such as
+    memory that nobody has written: no run finds it gone.
     """
 
     reason: str
     ops: tuple[str, ...]
     backends: tuple[str, ...]
-    verdicts: tuple[str, ...]
+    verdicts: Annotated[tuple[str, ...], Meta(min_length=1)]
     versions: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ("*",)
     where: tuple[str, ...] = ()
     orders: tuple[str, ...] = ("vjp",)
-    devices: tuple[str, ...] = ("cpu",)
+    devices: tuple[Literal["cpu", "cuda"], ...] = ("cpu",)
     sometimes: str = ""
 
     def __post_init__(self) -> None:
         for verdict in self.verdicts:
             if verdict not in VERDICTS or verdict in PASSING:
                 raise ValueError(f"no defect {verdict!r}")
-        if not self.verdicts:
-            raise ValueError("no verdict")
-        for device in self.devices:
-            if device not in ("cpu", "cuda"):
-                raise ValueError(f"no device {device!r}")
         for clause in self.where:
             compiled(clause)
 
@@ -83,7 +74,9 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (
             record.order in self.orders
             and record.device in self.devices
-            and self.runs(record.op, record.backend, record.framework_version)
+            and self.of(record.op)
+            and record.framework_version in self.versions
+            and like(record.backend, *self.backends)
             and like(record.tensor, *self.tensors)
         )
 
@@ -91,15 +84,11 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether a judged record was expected to show it."""
         return record.expected_verdict in self.verdicts and self.covers(record)
 
-    def runs(self, op: str, backend: str, version: str) -> bool:
-        """Whether it is about an op on a backend in a version."""
-        named = self.of(op) and like(backend, *self.backends)
-        return named and version in self.versions
-
     def names(self, trial: Trial, backend: str, version: str, tensor: str) -> bool:
         """Whether it is about a tensor that a backend returns in a trial."""
         return (
-            self.runs(trial.problem.op.name, backend, version)
+            self.of(trial.problem.op.name)
+            and version in self.versions
             and self.reaches(backend, trial, trial.problem.device)
             and like(tensor, *self.tensors)
         )
@@ -157,11 +146,6 @@ def unexpected(records: Iterable[AgreeRecord]) -> list[AgreeRecord]:
     return [record for record in records if not as_expected(record)]
 
 
-def tells(record: AgreeRecord) -> bool:
-    """Whether a record says anything of a defect: it was judged, and not vacuous."""
-    return record.verdict not in ("unsupported", "vacuous")
-
-
 def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known, ...]:
     """Entries that were reached and whose defect occurred nowhere.
 
@@ -180,42 +164,10 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
             continue
         of_it = [r for op in one.ops for r in expected[op] if one.is_expected_in(r)]
         shown = any(record.verdict in one.verdicts for record in of_it)
-        if any(map(tells, of_it)) and not shown:
+        tested = any(r.verdict not in ("unsupported", "vacuous") for r in of_it)
+        if tested and not shown:
             absent.append(one)
     return tuple(absent)
-
-
-#: Ops whose subnormal numbers were judged before a declaration counts as tested. Half
-#: of all ops have a comparison or a sum on which it shows.
-ENOUGH = 10
-
-
-def unseen(records: Iterable[AgreeRecord]) -> tuple[Known, ...]:
-    """Frameworks that are declared to flush subnormal numbers, and no longer do.
-
-    A declaration is tested where subnormal values were judged.
-    """
-    ops = defaultdict[str, set[str]](set)
-    shown = set()
-    for record in records:
-        subnormal = record.regime == "subnormal" and record.dtype != "float16"
-        if subnormal and tells(record):
-            ops[record.framework].add(record.op)
-        if record.convention == FLUSHED:
-            shown.add(record.framework)
-    return tuple(
-        Known(
-            reason=traits_of(name).flushes,
-            ops=("*",),
-            backends=(f"{name}_*",),
-            verdicts=("disagree",),  # with what is not flushed
-        )
-        for name in sorted(ops.keys() - shown)
-        if len(ops[name]) >= ENOUGH and traits_of(name).flushes
-    )
-
-
-# Where a defect shows ---------------------------------------------------------------
 
 
 def holds(clauses: Sequence[str], trial: Trial) -> bool:

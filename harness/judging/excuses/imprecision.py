@@ -1,27 +1,18 @@
 """What an honest but careless algorithm may lose: rules for the verdict `imprecise`.
 
-The judge's limit takes roundings to be random: 16 + sqrt(n) / 2 radii for a sum of n
-terms. Equal terms round the same way every time, and a sequential sum of them loses up
-to n roundings of the terms' magnitudes: it is correct code, and it has lost digits
-(Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
+Equal terms round the same way every time, and a sequential sum of them loses up to n
+roundings of the terms' magnitudes (Higham, Accuracy and Stability of Numerical
+Algorithms, 2nd ed., section 4.2). A lost term is no imprecision: a sum's excuse is
+therefore not that worst case, but what is seen. The very terms are added up one by one
+in the precision in question, and twice the largest loss of any partial sum, relative to
+its terms' magnitudes, is allowed. Where n u > 1 there is no bound (section 3.1), and no
+excuse.
+
 A function that saturates may be computed as its distance from 1: it has two roundings
-of 1. An input may be recovered from sums (`recovered`). No other algorithm that loses
-digits is excused.
-
-Factors multiplied in another order may underflow on the way: dy ln 2 2^x as
-(dy ln 2) 2^x, where dy is tiny and 2^x large. A subnormal partial product is off by at
-most half the spacing s of the subnormal numbers (Higham, section 2.1), and so the whole
-by s / 2 over the smallest partial product (harness/judging/excuses/regrouping.py), and
-at most by itself. The sign of a product is right, or it is zero.
-
-A lost term is no imprecision. A sum's excuse is therefore not that worst case, but what
-is seen: the very terms are added up one by one in the precision in question, and twice
-the largest loss of any partial sum, relative to its terms' magnitudes, is allowed.
-Terms that do not round alike lose hardly more that way than the limit allows anyway,
-and excuse nothing. Where n u > 1 there is no bound (section 3.1), and no excuse: a
-gradient of 16,384 terms accumulated in bfloat16 is wrong. A term that a sequential sum
-of these terms loses itself (a million tenths in float32) is `imprecise` too: no judge
-could tell them apart.
+of 1. An input may be recovered from sums (`recovered`). Factors multiplied in another
+order may underflow on the way: a subnormal partial product is off by at most half the
+spacing s of the subnormal numbers (section 2.1), and so the whole by s / 2 over the
+smallest partial product (regrouping.py), and at most by itself.
 """
 
 from __future__ import annotations
@@ -150,8 +141,7 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
 def _lost(sums: Precision, at: At, places: Array) -> Error:
     """What is lost at each place where terms are added up, in E.
 
-    One rounding of each term: parts of the sum may be rounded, too. And what is lost
-    one by one, but where n u > 1, and in tables that are too large.
+    One rounding of each term, or what is lost one by one, but where n u > 1.
     """
     values, size = at.node.inputs[0].value.reshape(-1), at.node.size
     places = places.reshape(-1)
@@ -239,9 +229,7 @@ def careless(
         sums: The precision in which sums are added up one by one.
         lost: What has been recovered from sums; see `recovered`.
         peaks: Of the nodes, whose products may underflow in another order.
-        full: What is lost counts in full in draws of one rounding, too: draws of honest
-            size (harness/judging/whole.py) are off by as much as those that are as
-            large as the judge allows.
+        full: What is lost counts in full in draws of one rounding (whole.py), too.
     """
     summed: dict[str, Callable[[Precision, At], Error]] = {
         "sum": _sum,
@@ -286,10 +274,9 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
     Of y = x1 + f(x2), z = x2 + g(y) a reversible block keeps y and z alone, and finds
     x2 as z - g(y), then x1 (Gomez and others, The Reversible Residual Network, 2017,
     section 3.2). So can be had inputs and sums of which the outputs, and what has been
-    recovered from these, know the other term; each has what the sum itself has lost.
-    The limit has room for what g loses, too, whose input is not the same to the last
-    bit. A scan starts from zero, which what works in blocks never writes down: of the
-    state s that follows, it subtracts all that has entered.
+    recovered from these, know the other term. A scan starts from zero, which what works
+    in blocks never writes down: of the state that follows it subtracts all that has
+    entered.
     """
     lost, known, waiting = dict[Node, Error](), set[Node](), [*outputs]
     while waiting:

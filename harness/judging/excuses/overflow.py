@@ -1,18 +1,11 @@
 """What may be infinite or not a number on the way, known apart from the rounding error.
 
-The reference runs in a type with a wider range, so that a value may be finite there
-which an honest implementation finds infinite, and what follows from that is no matter
-of rounding: inf - inf and 0 * inf are nan, 1 / inf is 0, exp(-inf) is exactly 0. So the
-graph is evaluated once more, as far as something may overflow: with an infinity for all
-that may be infinite, and nan where its sign is not known. An element that comes out
-otherwise than rounding explains *may be infinite*, and where that is no infinity it
-*may be nan*. Most graphs have neither, and pay one comparison a node.
-
-A sum may overflow on the way to a result that does not: it is its terms' magnitudes
-that decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
-
-With the peaks of regrouping.py beside this, the masks say what may be infinite or nan
-in *some* order of operations, not only in the formula's.
+The reference has a wider range. So the graph is evaluated once more, as far as
+something may overflow: with an infinity for all that may be infinite, and nan where its
+sign is not known. An element that comes out otherwise than rounding explains *may be
+infinite*, and where that is no infinity it *may be nan*. Of a sum its terms' magnitudes
+decide. An infinity that comes from the inputs (the -inf of a mask) is exact. With the
+peaks of regrouping.py the masks are of *some* order of operations, not the formula's.
 """
 
 from __future__ import annotations
@@ -211,8 +204,7 @@ def _overflowing(at: _View) -> Array:
 def _beyond(at: _View) -> Mask:
     """Where the node's own result may be rounded to infinity.
 
-    The last rounding cannot lead beyond the largest number: only what was carried
-    along counts, and half a unit above that number.
+    Only what was carried along counts: no last rounding leads beyond the largest one.
     """
     step, node = at.errors.arithmetic.step, at.node
     size, error = at.errors.sizes[node], at.errors.errors[node]
@@ -231,10 +223,9 @@ def _beyond(at: _View) -> Mask:
 def _clashes(at: _View, size: Array) -> Mask:
     """Where some order of operations gives nan.
 
-    Terms of both signs cancel, and some order makes any of them overflow: that gives
-    inf - inf, or the infinity of the term that overflows by itself, which need not have
-    the sign of the sum. Or a factor or partial product is zero, and another one
-    overflows; in a matrix product, of any term.
+    Terms of both signs cancel, and some order makes any of them overflow. Or a factor
+    or partial product is zero, and another one overflows; in a matrix product, of any
+    term.
     """
     assert at.peaks is not None
     node = at.node

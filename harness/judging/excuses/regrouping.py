@@ -1,19 +1,15 @@
 """How large or small a partial product may become in another order of operations.
 
-2 x dy may be computed as (2 x) dy or as x (2 dy), and both are honest: where dy is near
-the end of the range and x is small, the second overflows though the formula does not.
-So it is with a quotient, a square, and a factor that is taken out of a sum, as rstd^3
-in PyTorch's layer_norm. The largest partial product of some factors is the product of
-those above 1. That is the *peak* of a product, in whatever order it is evaluated. An
-infinity is excused where the peak lies beyond the range, and nowhere else. The smallest
-partial product is that of the factors below 1: where it underflows, digits are lost
-that the formula keeps (harness/judging/excuses/imprecision.py).
+2 x dy may be computed as (2 x) dy or as x (2 dy), and the second may overflow though
+the formula does not. So it is with a quotient, a square, and a factor that is taken out
+of a sum, as rstd^3 in PyTorch's layer_norm. The largest partial product of some factors
+is the product of those above 1, the *peak*: an infinity is excused where it lies beyond
+the range. The smallest is that of the factors below 1: where it underflows, digits are
+lost that the formula keeps (imprecision.py).
 
-A peak follows from the peaks of the factors, and so on back to values that are no
-product: inputs, results of functions, of matrix products and of choices. Nobody takes
-a factor through one of these, and there a peak is the value's own magnitude. But
-matrix products of inputs alone, such as a^T W b, may be taken in any order. Peaks are
-exponents: log2 of the magnitude, at least 0.
+A peak follows from the peaks of the factors, back to values that are no product, where
+it is the value's own magnitude. But matrix products of inputs alone, such as a^T W b,
+may be taken in any order. Peaks are exponents: log2 of the magnitude, at least 0.
 """
 
 from __future__ import annotations
@@ -108,9 +104,8 @@ def cancels(value: Array, size: Array) -> Mask:
 def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
     """What each node's value were, had all terms of sums and products the same sign.
 
-    Other functions give their own magnitude, as in the peaks. So does, where only what
-    is `lost` counts, all of which something is left: more than half of the digits of
-    float64.
+    Other functions give their own magnitude. So does, where only what is `lost` counts,
+    all of which more than half of the digits of float64 are left.
     """
     sizes: dict[Node, Array] = {}
     for node in order:

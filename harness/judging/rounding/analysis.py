@@ -6,13 +6,11 @@ about u * E of v. E obeys one rule per primitive (`ERROR`), the gradient is a no
 any other, and so its tolerance is derived rather than chosen.
 
 The judge allows a deviation of limit * u * E. That, and not one radius, is what a rule
-takes a value to be uncertain by where it is not linear: in the second-order terms
-(u * Ea * Eb, expm1, a denominator that shrinks by its own error), without which the
-radius of a constant row of layer_norm is four decades too small; and where it decides
-whether a denominator may vanish or a choice may turn around. A weight that rounding may
-turn around is off by 1 at most, so its E is 1 / (limit * u). Rules add the smallest
+takes a value to be uncertain by where it is not linear: in second-order terms, and
+where it decides whether a denominator may vanish or a choice may turn around. A weight
+that may turn is off by 1 at most, so its E is 1 / (limit * u). Rules add the smallest
 normal number where a product or quotient may underflow. What may overflow is a matter
-apart (harness/judging/excuses/overflow.py): E goes on as if the range had no end.
+apart (excuses/overflow.py): E goes on as if the range had no end.
 
 Source: Wilkinson's running error analysis; Higham, Accuracy and Stability of Numerical
 Algorithms, 2nd ed., section 3.3; the bounds of single functions are mean-value bounds.
