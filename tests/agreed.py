@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from gradwatch.harness.agreement.suite import Agreement, gone, verdicts
+from gradwatch.harness.agreement.suite import Agreement, verdicts
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.workers.pool import Fleet, Task
 
@@ -18,5 +18,5 @@ def agree(
         agreement.add(one)
     if fleet is None:
         workers.close()
-    agreement.gone = gone(agreement.records, listed)
+    agreement.gone = known.gone(agreement.records, listed)
     return agreement

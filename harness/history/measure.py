@@ -227,7 +227,8 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
     if outcome.result is None:
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
     # The ratios of all commits are to one radius.
-    judgements = list(outcome.judged(right.in_full()))
+    _ = right.right  # all in full: no large tensor is accepted at a glance
+    judgements = list(outcome.judged(right))
     ratios = [j.ratio for j in judgements if j.tensor in outcome.result.gradients]
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
     peak = worker.ask("prepare", **payload)["peak"]["one"]

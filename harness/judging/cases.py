@@ -12,16 +12,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gradwatch.harness.judging.precisions import PRECISIONS, Precision
+from gradwatch.harness.judging.precisions import PRECISIONS, Array, Precision
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Case, Op, Problem, as_tuple
 
-Array = NDArray[Any]
 Generator = np.random.Generator
 Values = Callable[[Generator, tuple[int, ...], Precision], Array]
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
 from gradwatch.harness.judging.rounding.errors import (
     Error,
@@ -36,8 +36,6 @@ from gradwatch.harness.judging.rounding.errors import (
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL, UNIT
 from gradwatch.impls.graph import SELECTIONS, Node, topological_order
 
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
 
@@ -329,8 +327,7 @@ class Draws:
     def _within(self, value: Array) -> Array:
         """No rounding of a finite number leads beyond the largest one."""
         top = self.errors.arithmetic.step.largest
-        clipped: Array = np.where(np.isinf(value), value, np.clip(value, -top, top))
-        return clipped
+        return np.where(np.isinf(value), value, np.clip(value, -top, top))
 
     def _overflown(self, value: Array) -> Array:
         """What the narrow type makes of a value."""
@@ -383,8 +380,7 @@ def _gap(node: Node, *inputs: Array) -> Array:
     if not inputs[0].size:
         return inputs[0]
     chosen = np.argmax(node.inputs[0].value, axis=axis, keepdims=True)
-    distance: Array = inputs[0] - np.take_along_axis(inputs[0], chosen, axis)
-    return distance
+    return np.asarray(inputs[0] - np.take_along_axis(inputs[0], chosen, axis))
 
 
 def chances(node: Node, moved: Array) -> Array:
@@ -397,14 +393,12 @@ def chances(node: Node, moved: Array) -> Array:
     """
     apart = _apart(node)
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
-    share: Array = np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5)
+    share = np.asarray(np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5))
     if operation(node) != "pick":
         return share
     others = np.where(node.value == 0, share, 0.0)
-    largest: Array = np.max(others, axis=node.attributes["axis"], keepdims=True)
-    return largest
+    return np.asarray(np.max(others, axis=node.attributes["axis"], keepdims=True))
 
 
 def _apart(node: Node) -> Array:
-    apart: Array = np.abs(_gap(node, *(source.value for source in node.inputs)))
-    return apart
+    return np.asarray(np.abs(_gap(node, *(source.value for source in node.inputs))))

@@ -11,19 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgements
 from gradwatch.harness.judging.orders import ORDERS
-from gradwatch.harness.judging.precisions import PRECISIONS, name_of
+from gradwatch.harness.judging.precisions import PRECISIONS, Array, name_of
 from gradwatch.harness.judging.question import Question
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Op, Problem
-
-Array = NDArray[Any]
 
 
 def judge(

@@ -12,70 +12,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
 class Precision:
     """A floating-point format (IEEE 754-2019, table 3.1; bfloat16: Intel 2018).
 
-    `digits` counts the bits of the significand, `least` and `most` are the exponents
-    of the smallest normal number and of the first power of two that overflows.
+    Attributes:
+        digits: Bits of the significand.
+        least: Exponent of the smallest normal number.
+        most: Exponent of the first power of two that overflows.
+        roundoff: Unit roundoff u, the largest relative error of rounding to nearest.
+        smallest: Smallest normal number.
+        floor: How far one last rounding may be off where the result underflows.
+        nothing: Largest magnitude that is rounded to zero; that of float64 is zero.
+        largest: Largest finite number.
+        beyond: Least magnitude that is rounded to infinity: half a unit above that.
+        overflow: log2 of the largest number: a product above it may be infinite.
     """
 
-    name: str
-    digits: int
-    least: int
-    most: int
-
-    @functools.cached_property
-    def roundoff(self) -> float:
-        """Unit roundoff u: the largest relative error of rounding to nearest."""
-        return math.ldexp(1.0, -self.digits)
-
-    @functools.cached_property
-    def smallest(self) -> float:
-        """Smallest normal number."""
-        return math.ldexp(1.0, self.least)
-
-    @functools.cached_property
-    def floor(self) -> float:
-        """How far one last rounding may be off where the result underflows.
-
-        The smallest normal number, because subnormal results may be flushed to zero
-        (XLA, `set_flush_denormal`). Nothing flushes float16: conversions by F16C and
-        half instructions of GPUs keep its subnormals, so half their spacing is left.
-        """
-        return self.smallest * (self.roundoff if self.name == "float16" else 1.0)
-
-    @functools.cached_property
-    def nothing(self) -> float:
-        """Largest magnitude that is rounded to zero: half the least subnormal number.
-
-        That of float64 is no float64, so that nothing but zero is.
-        """
-        return math.ldexp(1.0, self.least - self.digits)
-
-    @functools.cached_property
-    def largest(self) -> float:
-        """Largest finite number."""
-        return math.ldexp(2.0 - 2.0 ** (1 - self.digits), self.most - 1)
-
-    @functools.cached_property
-    def beyond(self) -> Any:
-        """Least magnitude that is rounded to infinity: half a unit above `largest`.
-
-        That of float64 is no float64.
-        """
-        kind = np.longdouble if self.name == "float64" else float
-        return kind(self.largest) + kind(2.0) ** (self.most - self.digits - 1)
-
-    @functools.cached_property
-    def overflow(self) -> float:
-        """log2 of the largest number: a product above it may be rounded to infinity.
-
-        That of a narrow format is below `most`: 65,520 is infinite in float16.
-        """
-        return math.log2(self.largest)
+    def __init__(self, name: str, digits: int, least: int, most: int) -> None:
+        self.name, self.digits, self.least, self.most = name, digits, least, most
+        self.roundoff = math.ldexp(1.0, -digits)
+        self.smallest = math.ldexp(1.0, least)
+        # Subnormal results may be flushed to zero (XLA, `set_flush_denormal`), but
+        # conversions by F16C and half instructions of GPUs keep those of float16.
+        self.floor = self.smallest * (self.roundoff if name == "float16" else 1.0)
+        self.nothing = math.ldexp(1.0, least - digits)
+        self.largest = math.ldexp(2.0 - 2.0 ** (1 - digits), most - 1)
+        kind = np.longdouble if name == "float64" else float
+        self.beyond: Any = kind(self.largest) + kind(2.0) ** (most - digits - 1)
+        self.overflow = math.log2(self.largest)
 
     def round(self, values: Array) -> Array:
         """The nearest numbers of this format, kept in the dtype of `values`.

@@ -134,11 +134,6 @@ class Question:
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 
-    def in_full(self) -> Question:
-        """Itself, of which no large result is accepted at a glance any more."""
-        assert self.right is not None
-        return self
-
     def part(self, boxes: Mapping[str, Box]) -> Reference:
         """The right tensors at some places of each axis."""
         wide = wider(PRECISIONS[self.dtype])

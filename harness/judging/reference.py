@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import careless as losing
@@ -30,12 +29,15 @@ from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, derivatives
 from gradwatch.harness.judging.precisions import (
     PRECISIONS,
     Arithmetic,
+    Array,
+    Mask,
     Precision,
     arithmetics,
     name_of,
 )
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.errors import (
+    Error,
     Errors,
     limit_for,
     longest_reduction,
@@ -46,8 +48,6 @@ from gradwatch.harness.judging.whole import Whole, whole
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
 #: Builds the nodes of tensors by name.
 Nodes = Callable[[], Mapping[str, graph.Node]]
 Named = dict[str, graph.Node]
@@ -90,11 +90,11 @@ class Truth:
 
     tensor: str
     value: Array
-    radius: NDArray[np.float64]
-    infinite: NDArray[np.bool_]
+    radius: Error
+    infinite: Mask
     zero: float = 0.0
     nothing: float = 0.0
-    admissible: tuple[int, NDArray[np.bool_]] | None = None
+    admissible: tuple[int, Mask] | None = None
 
 
 class Reference:
@@ -252,7 +252,7 @@ class Reference:
         *,
         careless: str = "",
         again: bool = False,
-    ) -> Mapping[str, NDArray[np.float64]]:
+    ) -> Mapping[str, Error]:
         """Radii of the `spread`; of a `careless` algorithm, of what it loses alone."""
         arithmetic = arithmetic or self.arithmetics[-1]
         nodes, order = self.graphs[convention], self.order(convention)

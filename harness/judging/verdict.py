@@ -14,22 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.excuses.regrouping import cancels, magnitudes
 from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
-from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic
+from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, Mask
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.analysis import local_errors
-from gradwatch.harness.judging.rounding.errors import everywhere, largest
+from gradwatch.harness.judging.rounding.errors import Error, everywhere, largest
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.whole import EXCUSED, Whole
 from gradwatch.impls.graph import Choice, Node, topological_order
 
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
 Tensors = Mapping[str, Array | None]
 
 #: Steps between an input and a choice, each from one element to the same element.
@@ -230,7 +227,7 @@ class _Tensor:
         tells = share_of_silent(replace(truth, radius=excuse), limit) < 1
         return not (wrong & ~explained).any(), tells
 
-    def _lost(self, own: Arithmetic, sums: str) -> NDArray[np.float64]:
+    def _lost(self, own: Arithmetic, sums: str) -> Error:
         """What a careless algorithm loses beside rounding; 0 if that is not known."""
         careless = self.truth(own, careless=sums)
         with np.errstate(all="ignore"):
@@ -267,13 +264,13 @@ class _Tensor:
             excused |= lost & ~infinite & risk.infinite
         return not (wrong & ~excused).any()
 
-    def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> NDArray[np.bool_]:
+    def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> Mask:
         """Where the bound leaves at least half of the digits."""
         return informative(bound, self.right.limit, arithmetic.roundoff**0.5)
 
     def _radius(
         self, arithmetic: Arithmetic, *, again: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    ) -> tuple[Error, Mask]:
         """Radius of each element, and whether it is the spread's.
 
         The bound is the judge where it is sharp. Where it is not, nearly all is lost,
@@ -296,14 +293,13 @@ class _Tensor:
         return np.where(closer, spread[self.tensor], bound.radius), closer
 
 
-def allowed(right: Reference, convention: str, tensor: str) -> NDArray[np.float64]:
+def allowed(right: Reference, convention: str, tensor: str) -> Error:
     """How far each element of a tensor may be off, in the narrowest arithmetic."""
     node = right.graphs[convention][tensor]
     asked = _Tensor(right, convention, tensor, node.value)
     radius, _ = asked._radius(asked.own)
     with np.errstate(all="ignore"):
-        error: NDArray[np.float64] = right.limit * radius
-    return error
+        return np.asarray(right.limit * radius)
 
 
 def is_zero(right: Reference, tensor: str) -> bool:
@@ -455,7 +451,7 @@ def judge_numbers(
     got: Array,
     limit: float,
     dtype: str,
-    by_spread: NDArray[np.bool_] | None = None,
+    by_spread: Mask | None = None,
 ) -> Judgement:
     """The verdict; of the elements `by_spread` the radius is the spread's."""
     ratios, lost = _ratios(truth, got)
@@ -522,14 +518,14 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
     )
 
 
-def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
+def _ratios(truth: Truth, got: Array) -> tuple[Error, bool]:
     """Error over radius, and whether something is infinite where it may not be, or not.
 
     Where an infinity is due, nothing else is right; where nothing is known, all is.
     """
     with np.errstate(all="ignore"):
         error = np.abs((got - truth.value).astype(np.float64))
-        ratios: NDArray[np.float64] = error / truth.radius
+        ratios: Error = error / truth.radius
         if ratios.size and largest(ratios) < np.inf:  # false for nan
             return ratios, False
         due = truth.infinite
@@ -540,9 +536,7 @@ def _ratios(truth: Truth, got: Array) -> tuple[NDArray[np.float64], bool]:
     return np.where(lost, np.inf, np.where(judged, ratios, 0.0)), bool(lost.any())
 
 
-def informative(
-    truth: Truth, limit: float, share: float = SAYS_NOTHING
-) -> NDArray[np.bool_]:
+def informative(truth: Truth, limit: float, share: float = SAYS_NOTHING) -> Mask:
     """Where what is allowed is little: beside the value, or beside all numbers given.
 
     The second says something of numbers that underflow if others do not, or where zero
@@ -550,7 +544,7 @@ def informative(
     """
     with np.errstate(all="ignore"):
         size = np.abs(truth.value.astype(np.float64))
-        enough: NDArray[np.bool_] = limit * truth.radius <= share * size
+        enough = np.asarray(limit * truth.radius <= share * size)
         if everywhere(enough) and size.size and largest(size) < np.inf:
             return enough
         small, there = truth.radius <= truth.zero, size > truth.nothing

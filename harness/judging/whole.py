@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.regrouping import Peaks, magnitudes
+from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
 from gradwatch.harness.judging.rounding.thresholds import (
     AS_A_WHOLE,
@@ -39,9 +39,6 @@ from gradwatch.harness.judging.rounding.thresholds import (
 )
 from gradwatch.harness.judging.spread import CURVED, overflowing
 from gradwatch.impls.graph import Node
-
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
 
 #: Pairs of evaluations, and the degrees of freedom of Student's t.
 PAIRS, LIMIT = 24, AS_A_WHOLE

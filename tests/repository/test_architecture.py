@@ -81,4 +81,4 @@ def test_the_readme_leads_to_the_line_that_decides():
     assert "(docs/architecture.md#where-is-the-tolerance-decided)" in readme
     section = PAGE.split("## Where is the tolerance decided?\n")[1].split("\n## ")[0]
     assert "limit_for" in section
-    assert "_verdict" in section
+    assert "judge_numbers" in section

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Make, Sweep
 from gradwatch.harness.judging.diagnosis.words import NUMBERS, factored, written
-from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -96,7 +96,7 @@ def forms(x: Array, digits: int) -> Iterator[Form]:
 
 
 def _roundings(digits: int) -> Iterator[Form]:
-    tf32 = replace(PRECISIONS["bfloat16"], digits=11)
+    tf32 = Precision("bfloat16", 11, -126, 128)  # its name: NumPy has neither
     for name, precision in {**PRECISIONS, "TF32": tf32}.items():
         if precision.digits < digits:
             text, rounding = f"{{}} is rounded to {name}", precision.round

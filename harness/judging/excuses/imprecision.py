@@ -23,10 +23,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks
-from gradwatch.harness.judging.precisions import Precision
+from gradwatch.harness.judging.precisions import Array, Precision
 from gradwatch.harness.judging.rounding.analysis import ERROR, is_mean, moves, unmoved
 from gradwatch.harness.judging.rounding.errors import (
     At,
@@ -39,7 +38,6 @@ from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import Node
 
-Array = NDArray[Any]
 Rule = Callable[[At], Error]
 
 #: A blocked sum may lose more than the sequential one, but hardly twice that.
@@ -98,8 +96,7 @@ def _left_out(at: At) -> Error:
 def _shift_by_mean(node: Node) -> Error:
     """By how much a product with x - mean(x) moves by a rounding of the mean, in E."""
     if operation(node) == "add":
-        shift: Error = sum(map(_shift_by_mean, node.inputs), np.zeros(node.shape))
-        return shift
+        return np.asarray(sum(map(_shift_by_mean, node.inputs)))
     for part in _factors(node, DEEP):
         if operation(part) == "subtract" and part.shape == node.shape:
             value, mean = part.inputs
@@ -184,7 +181,7 @@ def _matmul(sums: Precision, at: At) -> Error:
 def _log1p(at: At) -> Error:
     """log(1 + x): 1 + x is rounded, and what is left of a small x."""
     size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
-    return _near_one(at, np.where(size > 0, at.roundoff / size, 0.0))
+    return _near_one(at, at.roundoff / size)
 
 
 def _near_one(at: At, lost: Error) -> Error:
@@ -231,21 +228,17 @@ def careless(
         peaks: Of the nodes, whose products may underflow in another order.
         full: What is lost counts in full in draws of one rounding (whole.py), too.
     """
-    summed: dict[str, Callable[[Precision, At], Error]] = {
-        "sum": _sum,
-        "sum_to": _sum,
-        "cumulative_sum": _cumulative_sum,
-        "scatter_add": lambda sums, at: _lost(sums, at, at.node.attributes["index"]),
-        "matmul": _matmul,
-    }
     own: dict[str, Rule] = {
+        **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums)),
+        "cumulative_sum": functools.partial(_cumulative_sum, sums),
+        "scatter_add": lambda at: _lost(sums, at, at.node.attributes["index"]),
+        "matmul": functools.partial(_matmul, sums),
         "log1p": _log1p,
         "multiply": _saturated,
         # Before a state of zero a gate may be any: what its gradient loses is seen.
         "exp": lambda at: np.where((at.v == 0) & (at.node in lost), 1 / at.u, 0.0),
         # 1/2 + tanh(x / 2) / 2: two roundings of numbers near 1.
         "sigmoid": lambda at: _near_one(at, np.full(at.node.shape, 2 * at.roundoff)),
-        **{name: functools.partial(rule, sums) for name, rule in summed.items()},
     }
 
     def rule(name: str) -> Rule:

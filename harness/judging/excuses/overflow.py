@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.excuses.regrouping import Peaks, cancels, magnitudes
+from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.judging.rounding.errors import (
+    Error,
     Errors,
     computed,
     copied,
@@ -29,9 +30,6 @@ from gradwatch.harness.judging.rounding.errors import (
     terms,
 )
 from gradwatch.impls.graph import Node
-
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
 
 #: Of an infinity only these need not know the sign. What only moves does not, either.
 _SIGNLESS = frozenset(("multiply", "divide", "negative", "abs", "square"))
@@ -103,7 +101,7 @@ def _not_zero(node: Node) -> Array:
 def _is_same(at: _View, found: Array) -> Mask:
     """Where rounding explains what came out."""
     value, error = at.node.value, at.errors.errors[at.node]
-    same: Mask = (found == value) | np.isnan(value)
+    same = np.asarray((found == value) | np.isnan(value))
     if value.dtype.kind == "f":
         near = np.abs(found - value) <= at.errors.reach * error
         same |= np.isfinite(found) & near
@@ -163,14 +161,13 @@ class _View:
 
     def is_other(self, i: int) -> Mask:
         """Where an input is infinite or nan, or is not what the reference has."""
-        value: Mask = self.given[i] != self.node.inputs[i].value  # true for nan
-        return value | ~np.isfinite(self.given[i])
+        other = self.given[i] != self.node.inputs[i].value  # true for nan
+        return np.asarray(other | ~np.isfinite(self.given[i]))
 
-    def reach(self, i: int) -> NDArray[np.float64]:
+    def reach(self, i: int) -> Error:
         """The deviation of an input that the judge allows, underflow included."""
         error = self.errors.errors[self.node.inputs[i]]
-        reached: NDArray[np.float64] = self.errors.reach * error
-        return np.where(np.isnan(reached), np.inf, reached)
+        return np.where(np.isnan(error), np.inf, self.errors.reach * error)
 
     def value(self, i: int) -> Array:
         """An input's value in the wide type."""
@@ -179,13 +176,12 @@ class _View:
     def may_vanish(self, i: int) -> Mask:
         """Where an input may be zero."""
         floor = self.errors.arithmetic.step.smallest
-        tiny: Mask = (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
-        return tiny | ~self.has_sign(i)
+        tiny = (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
+        return np.asarray(tiny | ~self.has_sign(i))
 
     def has_sign(self, i: int) -> Mask:
         """Where an input has the sign of the reference's value."""
-        sure: Mask = self.errors.sizes[self.node.inputs[i]] > self.reach(i)
-        return sure
+        return np.asarray(self.errors.sizes[self.node.inputs[i]] > self.reach(i))
 
 
 def _overflowing(at: _View) -> Array:
@@ -233,8 +229,7 @@ def _clashes(at: _View, size: Array) -> Mask:
     if at.name == "matmul":
         zero |= (at.value(0) == 0).any(axis=-1, keepdims=True)
         zero |= (at.value(1) == 0).any(axis=-2, keepdims=True)
-    clash: Mask = at.peaks.overflow(node) & (zero | cancels(node.value, size))
-    return clash
+    return np.asarray(at.peaks.overflow(node) & (zero | cancels(node.value, size)))
 
 
 def _plain(at: _View) -> Array:

@@ -16,19 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.precisions import Precision
+from gradwatch.harness.judging.precisions import Array, Mask, Precision
 from gradwatch.harness.judging.rounding.analysis import ERROR, moves
 from gradwatch.harness.judging.rounding.errors import computed, copied, operation
 from gradwatch.impls.graph import Node
 
-Array = NDArray[Any]
 Exponents = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 #: Sums, whose terms may share a factor. What only moves is a sum of one term.
 _ADDED = frozenset(
@@ -55,24 +52,18 @@ class Peaks:
 
     def overflow(self, node: Node) -> Mask:
         """Where some partial product may be rounded to infinity."""
-        beyond: Mask = self.ends[node][0] > self.step.overflow
-        return beyond
+        return np.asarray(self.ends[node][0] > self.step.overflow)
 
     def underflow(self, node: Node) -> Mask:
         """Where some partial product is at most the smallest normal number."""
-        lost: Mask = self.ends[node][1] <= self.step.least
-        return lost
+        return np.asarray(self.ends[node][1] <= self.step.least)
 
 
 def peaks(order: Iterable[Node], step: Precision) -> Peaks:
     """The ends of every node's partial products.
 
     What is infinite or nan itself counts as 1: what follows from it is no matter of
-    order. A precision with the same largest number gives the same exponents.
-
-    Args:
-        order: The nodes, each after its inputs.
-        step: The precision in which each step is computed.
+    order. Each step is computed in the precision `step`.
     """
     found = Peaks(step)
     products: set[Node] = set()  # of inputs alone
@@ -97,8 +88,7 @@ def cancels(value: Array, size: Array) -> Mask:
 
     That is, where more is missing than half of the digits of float64.
     """
-    mixed: Mask = np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5)
-    return mixed
+    return np.asarray(np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5))
 
 
 def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
@@ -186,7 +176,7 @@ def _ends(node: Node, given: Sequence[Ends]) -> Ends:
     return alone
 
 
-def _log2(size: NDArray[Any]) -> Exponents:
+def _log2(size: Array) -> Exponents:
     """log2 of a magnitude; 0 of what is zero, infinite or not a number."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exponent = np.log2(size).astype(np.float64)

@@ -11,16 +11,14 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.precisions import Arithmetic
+from gradwatch.harness.judging.precisions import Arithmetic, Array, Mask
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT
 from gradwatch.impls.graph import Node
 
-Array = NDArray[Any]
 Error = NDArray[np.float64]
 Table = dict[str, Callable[["At"], Error]]
 
@@ -47,7 +45,7 @@ def zeros(size: Error) -> Error:
     return made
 
 
-def everywhere(mask: NDArray[np.bool_]) -> bool:
+def everywhere(mask: Mask) -> bool:
     """Whether all elements are true."""
     return bool(np.count_nonzero(mask) == mask.size)
 
@@ -73,21 +71,11 @@ class Errors:
         """The factor by which E becomes the deviation that the judge allows."""
         return self.limit * self.arithmetic.roundoff
 
-    @functools.cached_property
-    def tiny(self) -> float:
-        """The floor of underflow in units of E."""
-        return self.arithmetic.step.smallest / self.arithmetic.roundoff
-
-    @functools.cached_property
-    def sums(self) -> float:
-        """The roundoff of an addition inside a sum in units of E."""
-        return self.arithmetic.sums / self.arithmetic.roundoff
-
 
 class At:
     """What a rule sees: magnitudes a, b of the inputs, their E, the node's own |v|.
 
-    `u` times E is the deviation that the judge allows, hence `limit` roundoffs;
+    `u` times E is the deviation that the judge allows, hence `limit` times `roundoff`;
     `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
     roundoffs inside a sum or matrix product likewise. `inexact` holds the E that are
     not 0 everywhere, and None for the others: rules need not add these.
@@ -104,26 +92,18 @@ class At:
             None if own or errors.peaks.get(source) == 0 else error
             for source, error in zip(inputs, carried, strict=True)
         ]
-        self.arithmetic = errors.arithmetic
-        self.u, self.tiny, self.sums = errors.reach, errors.tiny, errors.sums
-
-    @property
-    def roundoff(self) -> float:
-        """The unit of E."""
-        return self.arithmetic.roundoff
-
-    @property
-    def products(self) -> float:
-        """The roundoff of what enters a matrix product in units of E."""
-        return self.arithmetic.products / self.arithmetic.roundoff
+        self.u, self.arithmetic = errors.reach, errors.arithmetic
+        self.roundoff = unit = self.arithmetic.roundoff
+        self.tiny = self.arithmetic.step.smallest / unit
+        self.sums = self.arithmetic.sums / unit
+        self.products = self.arithmetic.products / unit
 
     @property
     def underflow(self) -> Error | float:
         """A result that is not exactly zero may be flushed to it."""
         if self.v.size and smallest(self.v) > 0:
             return self.tiny
-        nonzero: Error = (self.a != 0) & (self.b != 0)
-        return nonzero * self.tiny
+        return np.where((self.a != 0) & (self.b != 0), self.tiny, 0.0)
 
 
 def longest_reduction(nodes: Iterable[Node]) -> int:
@@ -152,14 +132,9 @@ def terms_of_scatter(node: Node) -> NDArray[np.intp]:
     return np.bincount(places[places >= 0], minlength=node.size)
 
 
-def _terms_of_sum(node: Node) -> int:
-    return node.inputs[0].size // node.size
-
-
 _TERMS: dict[str, Callable[[Node], int]] = {
     "matmul": lambda node: node.inputs[0].shape[-1],
-    "sum": _terms_of_sum,
-    "sum_to": _terms_of_sum,
+    **dict.fromkeys(("sum", "sum_to"), lambda node: node.inputs[0].size // node.size),
     "cumulative_sum": lambda node: int(node.shape[node.attributes["axis"]]),
     "scatter_add": lambda node: int(terms_of_scatter(node).max(initial=1)),
 }

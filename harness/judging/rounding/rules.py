@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.errors import (
     At,
@@ -158,17 +157,6 @@ def _scattered(at: At) -> Error:
     return np.where(several, added, moved)
 
 
-def _flushed(a: Error, b: Error, smallest: float) -> Any:
-    """What is lost where subnormal inputs are taken for zero.
-
-    So do the bfloat16 products of processors (VDPBF16PS, Intel's SDM, volume 2).
-    """
-    small_a, small_b = (np.where(x < smallest, x, 0.0) for x in (a, b))
-    if not (small_a.any() or small_b.any()):
-        return 0.0
-    return small_a @ b + a @ small_b
-
-
 def _matmul(at: At) -> Error:
     (ea, eb), a, b = at.e, at.a, at.b
     rounded: Error = a @ b
@@ -177,7 +165,11 @@ def _matmul(at: At) -> Error:
         rounded = inside * rounded + at.v
     rounded += at.tiny * a.shape[-1] * (at.v > 0)
     if at.arithmetic.stored.name == "bfloat16":
-        rounded += _flushed(a, b, at.arithmetic.stored.smallest) / at.roundoff
+        # Processors flush subnormal inputs (VDPBF16PS, Intel's SDM, volume 2).
+        smallest = at.arithmetic.stored.smallest
+        small_a, small_b = (np.where(x < smallest, x, 0.0) for x in (a, b))
+        if small_a.any() or small_b.any():
+            rounded += (small_a @ b + a @ small_b) / at.roundoff
     if not (ea.any() or eb.any()):
         return rounded
     carried: Error = a @ eb + ea @ b + at.u * (ea @ eb)
@@ -211,11 +203,7 @@ def _ends(at: At, function: Callable[..., Any]) -> Error:
         return np.zeros_like(at.v)
     moved = (np.abs(function(a + s * h) - at.node.value) for s in (-1, 1))
     reach = np.maximum(*moved).astype(np.float64) / at.u
-    return _bound(np.where(h > 0, reach, 0.0))
-
-
-def _bound(error: Error) -> Error:
-    return np.where(np.isnan(error), np.inf, error)
+    return np.where(h > 0, np.where(np.isnan(reach), np.inf, reach), 0.0)
 
 
 def _rounded(at: At) -> Error:
@@ -240,12 +228,12 @@ def _pow(at: At) -> Error:
     signs = itertools.product((-1, 1), repeat=2)
     corners = [computed(at.node, a + s * da, b + t * db) for s, t in signs]
     moved = np.max([np.abs(c - at.node.value) for c in corners], axis=0)
+    moved = np.where(np.isnan(moved), np.inf, moved).astype(np.float64)
     through_zero = (da > 0) & (np.abs(a) <= da)
     moved = moved + np.where(through_zero, at.v, 0.0)  # down to 0 in between
     moved = np.where(through_zero & (b - db < 0), np.inf, moved)
     certain = ~((da > 0) | (db > 0))
-    error = np.where(certain, 0.0, _bound(moved.astype(np.float64)) / at.u)
-    return error + _rounded(at)
+    return np.where(certain, 0.0, moved / at.u) + _rounded(at)
 
 
 def _atan2(at: At) -> Error:
@@ -282,7 +270,7 @@ def _selection(at: At) -> Error:
     return np.where((blur > 0) & (np.abs(a - b) <= blur), 1 / at.u, 0.0)
 
 
-def _contested(at: At) -> NDArray[np.bool_]:
+def _contested(at: At) -> Any:
     """Elements that rounding could make, or unmake, the largest along the axis."""
     x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
     if not at.e[0].any() or not x.size:
@@ -290,17 +278,7 @@ def _contested(at: At) -> NDArray[np.bool_]:
     blur = at.u * at.e[0]
     reach = np.max(x - blur, axis=axis, keepdims=True) - blur
     contenders = np.sum(x >= reach, axis=axis, keepdims=True)
-    contested: NDArray[np.bool_] = (blur > 0) & (x >= reach) & (contenders > 1)
-    return contested
-
-
-def _argmax(at: At) -> Error:
-    contested = _contested(at).any(axis=at.node.attributes["axis"])
-    return np.where(contested, np.inf, 0.0)
-
-
-def _sign(at: At) -> Error:
-    return np.where((at.e[0] > 0) & (at.a <= at.u * at.e[0]), 2 / at.u, 0.0)
+    return (blur > 0) & (x >= reach) & (contenders > 1)
 
 
 def _largest(at: At) -> Error:
@@ -366,8 +344,12 @@ RULES: Table = {
     "abs": lambda at: at.e[0],
     "share": _selection,
     "pick": lambda at: np.where(_contested(at), 1 / at.u, 0.0),
-    "sign": _sign,
-    "argmax": _argmax,
+    "sign": lambda at: np.where(
+        (at.e[0] > 0) & (at.a <= at.u * at.e[0]), 2 / at.u, 0.0
+    ),
+    "argmax": lambda at: np.where(
+        _contested(at).any(axis=at.node.attributes["axis"]), np.inf, 0.0
+    ),
     "compare": _compare,
     "logical": _logical,
     "where": _where,
