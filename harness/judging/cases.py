@@ -54,11 +54,9 @@ def _infnan(rng: Generator, shape: tuple[int, ...], _: Precision) -> Array:
 
 def _repeated(rng: Generator, shape: tuple[int, ...], _: Precision) -> Array:
     """Equal values along the first axis longer than 1, so that its stride can be 0."""
-    kept = list(shape)
-    longer = [axis for axis, length in enumerate(shape) if length > 1]
-    for axis in longer[:1]:
-        kept[axis] = 1
-    return np.broadcast_to(_normal(rng, tuple(kept)), shape).copy()
+    first = next((axis for axis, length in enumerate(shape) if length > 1), None)
+    kept = tuple(1 if axis == first else n for axis, n in enumerate(shape))
+    return np.broadcast_to(_normal(rng, kept), shape).copy()
 
 
 #: Just above the block sizes of kernels, which are powers of two.
@@ -90,31 +88,30 @@ def resized(op: Op, case: Case, change: Mapping[int, int]) -> Case:
     return Case(name, **{**case.fields, **shapes})
 
 
-def empty(op: Op) -> Iterator[Case]:
+def empty(op: Op) -> list[Case]:
     """The first length is 0, in the case that has most of them."""
     richest = max(op.cases.values(), key=lambda case: len(lengths(op, case)))
-    for length in lengths(op, richest)[:1]:
-        yield resized(op, richest, {length: 0})
+    return [resized(op, richest, {length: 0}) for length in lengths(op, richest)[:1]]
 
 
-def single(op: Op) -> Iterator[Case]:
+def single(op: Op) -> Iterable[Case]:
     """Every length is 1: one case for each number of axes."""
     ones: dict[str, Case] = {}
     for case in op.cases.values():
-        changed = resized(op, case, dict.fromkeys(lengths(op, case), 1))
-        if lengths(op, case):
+        if varying := lengths(op, case):
+            changed = resized(op, case, dict.fromkeys(varying, 1))
             ones.setdefault(changed.name, changed)
-    yield from ones.values()
+    return ones.values()
 
 
-def tails(op: Op) -> Iterator[Case]:
+def tails(op: Op) -> list[Case]:
     """Each length in turn just above a power of two, where a kernel's last block ends.
 
     Of the case that has most lengths, the last of them longest.
     """
     richest = max(op.cases.values(), key=lambda case: len(lengths(op, case)))
-    for length, tail in zip(lengths(op, richest)[::-1], TAILS, strict=False):
-        yield resized(op, richest, {length: tail})
+    pairs = zip(lengths(op, richest)[::-1], TAILS, strict=False)
+    return [resized(op, richest, {length: tail}) for length, tail in pairs]
 
 
 @dataclass(frozen=True)
@@ -239,22 +236,17 @@ def trials(
 
 
 def of_order(one: Trial, order: str, seed: int = 0) -> Trial:
-    """The trial in another order, along tangents that are random and signed.
-
-    The tangents are those of the same case in every order above the first.
-    """
+    """The trial in another order, along random tangents, the same in each order."""
     if order == "vjp":
         return one
     problem, name = one.problem, one.name
     # The 2 tells them apart from the inputs and cotangents of the same case.
     rng = np.random.default_rng([seed, zlib.crc32(name.encode()), 2])
-    precision = PRECISIONS[problem.dtype]
-    tangents = {
-        n: precision.round(_normal(rng, problem.inputs[n].shape)).astype(
-            problem.inputs[n].dtype
-        )
-        for n in problem.wanted
-    }
+    tangents = dict[str, Array]()
+    for name in problem.wanted:
+        drawn = _normal(rng, problem.inputs[name].shape)
+        held = PRECISIONS[problem.dtype].round(drawn)
+        tangents[name] = held.astype(problem.inputs[name].dtype)
     return replace(one, problem=replace(problem, order=order, tangents=tangents))
 
 
@@ -269,14 +261,11 @@ def trial(
     """One case with its numbers, exactly representable in `dtype`."""
     name = case_name(op.name, regime.name, case.name, dtype)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    values = {}
-    constants = constants_of(op, case, rng)
+    values, constants = dict[str, Array](), constants_of(op, case, rng)
     for i, (tensor, shape) in enumerate(op.shapes(case).items()):
-        if tensor in constants:
-            values[tensor] = constants[tensor]
-            continue
         draw = _normal if regime.first_only and i else regime.values
-        values[tensor] = draw(rng, shape, PRECISIONS[dtype])
+        given = constants.get(tensor)
+        values[tensor] = draw(rng, shape, PRECISIONS[dtype]) if given is None else given
     cotangents = [
         None if shape is None else cotangent(rng, shape, regime.cotangent)
         for shape in output_shapes(op, case)
@@ -310,9 +299,8 @@ def variants(one: Trial, seed: int = 0) -> list[Trial]:
     """A trial, and the same with other numbers, twice.
 
     Large arrays differ at `MOVED` places only: half are drawn, half are those of the
-    largest numbers, on which maxima depend. The last has the first and last
-    elements of the trial's own arrays: whoever knows an input by its ends, its shape or
-    its address takes one for the other.
+    largest numbers, on which maxima depend. The last has the trial's own first and last
+    elements: whoever knows an input by its ends takes one for the other.
     """
     op, problem = one.problem.op, one.problem
     case = {**op.cases, **op.sizes}[one.case]

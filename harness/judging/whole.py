@@ -55,12 +55,9 @@ EXCUSED = FEW_DRAWS
 class Part:
     """A tensor (no axis), or its slices along an axis: one number for each.
 
-    Attributes:
-        axis: Across which it is sliced.
-        size: Norms of the right tensor.
-        norm: Root mean squares of the norms of the deviations, with what a bias of the
-            last rounding adds; infinite where the first-order picture fails.
-        projection: Likewise of their projections on the right tensor.
+    `size` are norms of the right tensor; `norm` root mean squares of the norms of the
+    deviations, with what a bias of the last rounding adds, infinite where the
+    first-order picture fails; `projection` likewise of projections on the right tensor.
     """
 
     axis: int | None
@@ -162,12 +159,10 @@ class _Moments:
 
         That of an eigenvector is, if another eigenvalue is as large.
         """
-        if not all(np.all(np.isfinite(sums)) for sums in self.sums.values()):
-            return False
-        return bool(np.count_nonzero(self.known) > self.node.size / 2)
+        finite = all(np.all(np.isfinite(sums)) for sums in self.sums.values())
+        return finite and bool(np.count_nonzero(self.known) > self.node.size / 2)
 
     def add(self, pair: Pair) -> None:
-        """One pair more: half its difference, and what its two have in common."""
         moved = halves(self.node, pair)
         if moved is None:
             return
