@@ -228,16 +228,10 @@ class Draws:
             if node in self._choices:
                 values[node] = self._weights(node, rng, share, together, turned)
             else:
-                given = [values[s] for s in node.inputs]
-                for i, source in enumerate(node.inputs if again else ()):
-                    if source in again:
-                        given[i] = moved(source, given[i])
-                values[node] = self._computed(node, given)
-            if self.hot:
-                plus, minus = values[node]
-                values[node] = self._overflown(plus), self._overflown(minus)
-            if node not in self._choices and node not in again:
-                values[node] = moved(node, values[node])
+                held = ((s, values[s]) for s in node.inputs)
+                given = [moved(s, pair) if s in again else pair for s, pair in held]
+                made = self._computed(node, given)
+                values[node] = made if node in again else moved(node, made)
             if node in self._nothing:
                 still = self._nothing[node], node.value
                 plus, minus = values[node]
@@ -248,13 +242,16 @@ class Draws:
         return values
 
     def _computed(self, node: Node, given: Sequence[Pair]) -> Pair:
-        for up, down in given:
-            if up is not down:
-                break
-        else:
-            return node.value, node.value  # nothing behind it is rounded
-        plus, minus = zip(*given, strict=True)
-        return computed(node, *plus), computed(node, *minus)
+        plus, minus = node.value, node.value
+        if not all(up is down for up, down in given):  # something behind it is rounded
+            plus, minus = (computed(node, *side) for side in zip(*given, strict=True))
+        if self.hot:  # what the narrow type makes of it
+            beyond = self.errors.arithmetic.step.beyond
+            plus, minus = (
+                np.where(np.abs(side) >= beyond, np.copysign(np.inf, side), side)
+                for side in (plus, minus)
+            )
+        return plus, minus
 
     def _moved(
         self, node: Node, pair: Pair, share: float, noise: Callable[[Node], Array]
@@ -268,9 +265,13 @@ class Draws:
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
-        return (
-            (self._within(upper), self._within(lower)) if self.hot else (upper, lower)
-        )
+        if self.hot:  # no rounding of a finite number leads beyond the largest one
+            top = self.errors.arithmetic.step.largest
+            upper, lower = (
+                np.where(np.isinf(side), side, np.clip(side, -top, top))
+                for side in (upper, lower)
+            )
+        return upper, lower
 
     def _noise(self, node: Node, rng: Generator, together: bool, alike: bool) -> Array:
         """Random numbers from -1/2 to 1/2, or the outer half of these."""
@@ -323,16 +324,6 @@ class Draws:
             change = share * turns * moved * self.shares.get(node, 1.0)
             turned[node.inputs] = -change
         return node.value + change, node.value - change
-
-    def _within(self, value: Array) -> Array:
-        """No rounding of a finite number leads beyond the largest one."""
-        top = self.errors.arithmetic.step.largest
-        return np.where(np.isinf(value), value, np.clip(value, -top, top))
-
-    def _overflown(self, value: Array) -> Array:
-        """What the narrow type makes of a value."""
-        beyond = np.abs(value) >= self.errors.arithmetic.step.beyond
-        return np.where(beyond, np.copysign(np.inf, value), value)
 
 
 def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None:

@@ -12,13 +12,12 @@ import numpy as np
 from gradwatch.harness.judging.acceptance.large import LARGE, Look
 from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.orders import SECOND
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
 from gradwatch.harness.judging.reference import (
     Build,
     Reference,
     nodes_of,
-    outputs_of,
+    reference,
     require_subnormals,
     wider,
 )
@@ -75,10 +74,8 @@ class Question:
     def of(cls, problem: Problem, compute: str | None = None) -> Question:
         """Of an op's gradients, outputs and state."""
         arithmetics(problem.dtype, compute)  # refuses what there is not
-        build, outputs = (functools.partial(f, problem) for f in (nodes_of, outputs_of))
-        second = getattr(problem, "order", "vjp") in SECOND
-        given = build, problem.dtype, compute, outputs if second else None
-        return cls(*given, problem=problem)
+        build = functools.partial(nodes_of, problem)
+        return cls(build, problem.dtype, compute, problem=problem)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -91,10 +88,12 @@ class Question:
     @functools.cached_property
     def right(self) -> Reference:
         """The right tensors, with all radii."""
+        if self.problem:
+            return reference(self.problem, self.compute)
         wide = wider(PRECISIONS[self.dtype])
         build = functools.partial(self.build, wide)
         outputs = self.outputs and functools.partial(self.outputs, wide)
-        return Reference(build, self.dtype, self.compute, outputs, self.problem)
+        return Reference(build, self.dtype, self.compute, outputs)
 
     @property
     def known(self) -> Reference | None:

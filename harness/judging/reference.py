@@ -390,11 +390,14 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         ValueError: no such `compute` for the problem's dtype.
     """
     require_subnormals()
-    given = problem, wider(PRECISIONS[problem.dtype])
-    nodes, outputs = (functools.partial(f, *given) for f in (nodes_of, outputs_of))
+    wide = wider(PRECISIONS[problem.dtype])
     second = getattr(problem, "order", "vjp") in SECOND
     return Reference(
-        nodes, problem.dtype, compute, outputs if second else None, problem
+        lambda: nodes_of(problem, wide),
+        problem.dtype,
+        compute,
+        (lambda: results_of(problem, wide)[1]) if second else None,
+        problem,
     )
 
 
@@ -405,7 +408,7 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     """
     order = getattr(problem, "order", "vjp")  # an older commit's problem has none
     op = problem.op
-    leaves, results = _results_of(problem, wide)
+    leaves, results = results_of(problem, wide)
     cotangents = {
         name: dy
         for name, dy in zip(op.outputs, problem.cotangents, strict=True)
@@ -418,12 +421,7 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
     return {**computed, **results} if order == "vjp" else computed
 
 
-def outputs_of(problem: Problem, wide: np.dtype[Any]) -> Named:
-    """The outputs and the new state of a problem, for leaves of a type."""
-    return _results_of(problem, wide)[1]
-
-
-def _results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
+def results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
     """The leaves of a problem by name, and its outputs and new state."""
     arrays = _widened(problem.inputs, problem.dtype, wide)
     leaves = {n: graph.variable(a) for n, a in arrays.items()}

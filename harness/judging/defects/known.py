@@ -243,11 +243,9 @@ def names_in(trial: Trial) -> dict[str, Any]:
 
 def like(name: str, *patterns: str) -> bool:
     """Whether a name has a pattern, whose brackets are no character class."""
-    return any(fnmatchcase(_literal(name), _literal(one)) for one in patterns)
-
-
-def _literal(text: str) -> str:
-    return text.replace("[", "(").replace("]", ")")
+    plain = str.maketrans("[]", "()")
+    name, *patterns_ = (text.translate(plain) for text in (name, *patterns))
+    return any(fnmatchcase(name, one) for one in patterns_)
 
 
 _FUNCTIONS = {**vars(np), "like": like, "__builtins__": {}}
