@@ -5,7 +5,7 @@
 - reference: the right answer in a wider type
 - rounding: how far rounding may move each value, by one rule for each primitive; and
   `limit_for`, the tolerance
-- excuses: overflow, contested choices, lost digits, ties: why a deviation is right
+- excuses: overflow and lost digits: why a deviation may be right
 - spread, draws: how far rounding moves a result, measured with perturbations
 - acceptance: large right tensors, accepted without a full judgement
 - verdict: the readings by which a call may be right; which radius judges a tensor;

@@ -29,10 +29,9 @@ class Judgement:
         got, expected, radius: The values there; of a tensor as a whole its distance
             from the right one, 0, and what one rounding at each step does to it.
         radius_kind: "bound" or "spread": which of the two radii that one is; "norm" or
-            "projection" of a tensor as a whole (harness/judging/whole.py); "least" of a
-            large right tensor, whose ratio is then more than that of the other two, and
-            of which less than half is vacuous: `vacuous` is 0
-            (harness/judging/acceptance/large.py).
+            "projection" of a tensor as a whole (spread.py); "least" of a large right
+            tensor, whose ratio is then more than that of the other two, and of which
+            less than half is vacuous: `vacuous` is 0 (acceptance/large.py).
         compute: The widest precision of intermediate values with which the tensor is
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.

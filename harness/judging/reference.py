@@ -20,10 +20,11 @@ import numpy as np
 from gradwatch.harness.judging.cases import run_formula
 from gradwatch.harness.judging.excuses.imprecision import careless as losing
 from gradwatch.harness.judging.excuses.imprecision import recovered
-from gradwatch.harness.judging.excuses.overflow import Risk, risks
-from gradwatch.harness.judging.excuses.regrouping import (
+from gradwatch.harness.judging.excuses.overflow import (
     Peaks,
+    Risk,
     peaks,
+    risks,
 )
 from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, derivatives
 from gradwatch.harness.judging.precisions import (
@@ -43,8 +44,7 @@ from gradwatch.harness.judging.rounding.errors import (
     longest_reduction,
     operation,
 )
-from gradwatch.harness.judging.spread import spread
-from gradwatch.harness.judging.whole import Whole, whole
+from gradwatch.harness.judging.spread import Whole, spread, whole
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 

@@ -1,19 +1,31 @@
-"""How far rounding moves a result, measured: the graph evaluated with perturbations.
+"""How far rounding moves a result, measured by perturbed evaluations (draws.py).
 
-In perturbed evaluations (draws.py) the results' deviations are the *spread*. Half the
-difference of a mirrored pair is the first-order picture; half its sum, less the
-unperturbed result, is what that leaves out (curvature, a comparison that flips), and so
-is by what a difference shrinks less than its perturbations do (something saturates).
-Where either is not small, an rms of a few draws means nothing: the spread is infinite.
+**An element.** Half the difference of a mirrored pair is the first-order picture; half
+its sum, less the unperturbed result, is what that leaves out (curvature, a comparison
+that flips), and so is by what a difference shrinks less than its perturbations do
+(something saturates). Where either is not small, an rms of a few draws means nothing:
+the *spread* is infinite.
+
+**A tensor as a whole.** Where the spread says nothing of nearly every element, the
+graph is evaluated with one rounding at each step, and how far a tensor is off is
+compared with how far these evaluations are: by its norm, and by its projection on the
+right tensor; as a whole, and slice by slice along each axis. Where sums are accumulated
+in a wider type, their order is no matter; elsewhere the limit grows with their length.
+Under the model of rounding errors as independent random numbers, a projection is nearly
+normal, and its ratio to the rms of as many evaluations Student's t. A norm exceeds a
+multiple of its own rms no more often: of all normal vectors those of one dimension have
+the heaviest tail.
 
 Sources: Vignes, A stochastic arithmetic for reliable scientific computation, 1993;
 Parker, Monte Carlo arithmetic, 1997; Higham and Mary, A new approach to probabilistic
-rounding error analysis, 2019. Mirrored pairs are the antithetic variates of Hammersley
-and Morton, 1956.
+rounding error analysis, 2019; Hammersley and Morton, 1956 (mirrored pairs); Student,
+The probable error of a mean, 1908; Szekely and Bakirov, Extremal probabilities for
+Gaussian quadratic forms, 2003 (norms).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,9 +33,16 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.draws import Draws, Pair, halves
-from gradwatch.harness.judging.excuses.overflow import risks
-from gradwatch.harness.judging.rounding.errors import Error, Errors, zeros
-from gradwatch.harness.judging.rounding.thresholds import SMALL
+from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
+from gradwatch.harness.judging.precisions import Array, Mask
+from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for, zeros
+from gradwatch.harness.judging.rounding.thresholds import (
+    AS_A_WHOLE,
+    FEW_DRAWS,
+    MOST,
+    SMALL,
+    UNIT,
+)
 from gradwatch.impls.graph import Node
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
@@ -34,6 +53,15 @@ CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
 #: in the roundings of the wide type, where that is no wider than float64.
 AGAIN = SMALL
+#: Pairs of evaluations of honest size, the degrees of freedom of Student's t.
+NORMS, LIMIT = 24, AS_A_WHOLE
+#: The least share of a contested choice: one that is turned, however seldom that is,
+#: takes half of what is allowed.
+TURNED = 1 / (MOST * LIMIT)
+#: Kinds of radii of a tensor as a whole.
+WHOLE = ("norm", "projection")
+#: How far sums in 16 bits may be off, beside evaluations that have such sums.
+EXCUSED = FEW_DRAWS
 
 
 def spread(
@@ -92,8 +120,8 @@ class _Moments:
     """
 
     node: Node
-    odd: Any = None
-    even: Any = None
+    odd: Any = 0.0
+    even: Any = 0.0
     first: Any = None
     unit: Any = None
 
@@ -106,8 +134,7 @@ class _Moments:
             largest = np.max(size, initial=0.0, where=np.isfinite(size))
             self.unit = np.where(size > 0, size, largest or 1.0)
         odd, even = (np.square(part / self.unit) for part in moved)
-        self.odd = odd if self.odd is None else self.odd + odd
-        self.even = even if self.even is None else self.even + even
+        self.odd, self.even = self.odd + odd, self.even + even
 
     def radius(self, again: Pair, limit: float) -> Error:
         """Root mean square of the deviations; infinite where the picture fails.
@@ -125,3 +152,153 @@ class _Moments:
         straight &= np.isfinite(self.node.value)
         radius = np.where(straight, odd / limit, np.inf)
         return np.asarray(np.broadcast_to(radius, shape), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor (no axis), or its slices along an axis: one number for each.
+
+    `size` are norms of the right tensor; `norm` root mean squares of the norms of the
+    deviations, with what a bias of the last rounding adds, infinite where the
+    first-order picture fails; `projection` likewise of projections on the right tensor.
+    """
+
+    axis: int | None
+    size: Error
+    norm: Error
+    projection: Error
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What one rounding at each step does to a tensor; `known` elements take part.
+
+    `limit` is the largest ratio of an honest tensor. Of a tensor that is zero in exact
+    arithmetic, `terms` is the norm of what its terms' magnitudes add up to; else 0.
+    """
+
+    value: Error
+    known: Mask
+    parts: tuple[Part, ...]
+    limit: float = LIMIT
+    terms: float = 0.0
+
+    def worst(self, got: Array) -> tuple[float, str, Part, int]:
+        """The largest ratio of how far a tensor is off to how far the evaluations are.
+
+        With its kind, part and slice. 0 where the evaluations say nothing; infinite
+        where the tensor is not finite.
+        """
+        found = []
+        with np.errstate(all="ignore"):
+            error = np.where(self.known, got - self.value, 0.0).astype(np.float64)
+            for part in self.parts:
+                off = measured(error, self.value, part.axis)
+                moved = part.norm, part.projection
+                for kind, size, radius in zip(WHOLE, off, moved, strict=True):
+                    ratios = np.where(radius > 0, size / radius, 0.0)
+                    ratios = np.where(np.isfinite(size), ratios, np.inf)
+                    at = int(np.argmax(ratios))
+                    found.append((float(ratios.flat[at]), kind, part, at))
+        return max(found, key=lambda one: one[0])
+
+    @property
+    def least_seen(self) -> float:
+        """The least share by which a tensor that is too large or small is accused."""
+        total = self.parts[0]
+        with np.errstate(all="ignore"):
+            share = float(self.limit * total.projection / total.size)
+        return share if share == share else math.inf
+
+
+def whole(
+    nodes: Mapping[str, Node],
+    order: Sequence[Node],
+    errors: Errors,
+    products: Peaks,
+    *,
+    again: bool = False,
+) -> dict[str, Whole]:
+    """What one rounding at each step does to the tensors of which something is known.
+
+    Left out are tensors that overflow may reach, and those of which most elements may
+    underflow: that is no rounding of a value's own size. It costs 2 * NORMS
+    evaluations, and is the same every time. `products` are partial products of each
+    node; with `again` those of matrices are rounded for each use.
+    """
+    draws = Draws(errors, order, once=True, again=again)
+    with np.errstate(all="ignore"):
+        kept = {
+            node: _Norms(node, np.isfinite(node.value) & ~products.underflow(node))
+            for node in nodes.values()
+            if node.value.dtype.kind == "f"
+        }
+        for values in draws.pairs(NORMS, kept, TURNED):
+            for node, moments in kept.items():
+                moments.add(values[node])
+        risky = overflowing(draws)
+        sizes = magnitudes(order, lost=True)
+    alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
+    return {
+        name: kept[node].whole(errors.arithmetic.roundoff, LIMIT * alone, sizes[node])
+        for name, node in nodes.items()
+        if node in kept and kept[node].enough and not np.any(risky.get(node, False))
+    }
+
+
+class _Norms:
+    """Sums of the squared norms and projections of a tensor's deviations."""
+
+    def __init__(self, node: Node, known: Mask) -> None:
+        self.node, self.known = node, known
+        self.value = np.where(known, node.value, 0.0).astype(np.float64)
+        self.axes: list[int | None] = [None]
+        self.axes += [i for i, n in enumerate(node.shape) if n > 1]
+        self.sums: dict[int | None, Any] = dict.fromkeys(self.axes, 0.0)
+
+    @property
+    def enough(self) -> bool:
+        """Whether most elements are known, and no rounding is endless.
+
+        That of an eigenvector is, if another eigenvalue is as large.
+        """
+        finite = all(np.all(np.isfinite(sums)) for sums in self.sums.values())
+        return finite and bool(np.count_nonzero(self.known) > self.node.size / 2)
+
+    def add(self, pair: Pair) -> None:
+        moved = halves(self.node, pair)
+        if moved is None:
+            return
+        parts = [np.where(self.known, part, 0.0) for part in moved]
+        for axis in self.axes:
+            squares = [np.square(measured(part, self.value, axis)) for part in parts]
+            self.sums[axis] = self.sums[axis] + np.stack(squares)
+
+    def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
+        """Root mean squares, and a unit in the last place: it may be a bias.
+
+        It is zero but for rounding if it is within the reference's own.
+        """
+        parts = []
+        for axis in self.axes:
+            size, _ = measured(self.value, self.value, axis)
+            zero = np.zeros((2, 2, *size.shape))
+            odd, even = np.sqrt(self.sums[axis] / NORMS + zero)
+            bias = UNIT * roundoff / limit * size
+            rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
+            norm, projection = np.where(even <= odd, rms, np.inf)
+            parts.append(Part(axis, size, norm, projection))
+        total, wide = parts[0], float(np.finfo(self.node.value.dtype).eps) / 2
+        lost = total.size <= limit * wide / roundoff * total.norm
+        there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
+        beside = float(np.linalg.norm(there))
+        return Whole(self.value, self.known, tuple(parts), limit, beside)
+
+
+def measured(error: Error, value: Error, axis: int | None) -> tuple[Error, Error]:
+    """Norms of a tensor or its slices, and projections on those of the right one."""
+    others = None if axis is None else tuple(i for i in range(error.ndim) if i != axis)
+    size = np.sqrt(np.sum(value * value, axis=others))
+    norm = np.sqrt(np.sum(error * error, axis=others))
+    along = np.abs(np.sum(error * value, axis=others))
+    return norm, np.divide(along, size, out=np.zeros_like(norm), where=size > 0)

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.excuses.overflow import risks
-from gradwatch.harness.judging.excuses.regrouping import cancels, magnitudes
+from gradwatch.harness.judging.excuses.overflow import cancels, magnitudes, risks
 from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, Mask
@@ -24,7 +23,7 @@ from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.analysis import local_errors
 from gradwatch.harness.judging.rounding.errors import Error, everywhere, largest
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
-from gradwatch.harness.judging.whole import EXCUSED, Whole
+from gradwatch.harness.judging.spread import EXCUSED, Whole
 from gradwatch.impls.graph import Choice, Node, topological_order
 
 Tensors = Mapping[str, Array | None]

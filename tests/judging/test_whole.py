@@ -9,13 +9,13 @@ from gradwatch.harness.judging.draws import Draws, chances, is_choice
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.spread import Part, Whole
 from gradwatch.harness.judging.verdict import (
     is_zero,
     judge_tensors,
     judge_whole,
     zeros_pass,
 )
-from gradwatch.harness.judging.whole import Part, Whole
 from gradwatch.impls import graph
 
 DEPTH, ROWS, WIDTH = 12, 16, 24

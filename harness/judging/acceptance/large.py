@@ -41,7 +41,7 @@ from gradwatch.harness.judging.reference import (
     require_subnormals,
     underflow_of,
 )
-from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.analysis import running_errors, summed_axes
 from gradwatch.harness.judging.rounding.errors import (
     Error,
     limit_for,
@@ -50,7 +50,6 @@ from gradwatch.harness.judging.rounding.errors import (
     terms,
     terms_of_scatter,
 )
-from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
 from gradwatch.harness.judging.verdict import sentence, share_of_silent
 from gradwatch.impls import graph

@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.analysis import ERROR, summed_axes
 from gradwatch.harness.judging.rounding.errors import At, Error, Table, operation, terms
-from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
 from gradwatch.impls.graph.engine import axes_of, recorded

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Make, Sweep
 from gradwatch.harness.judging.diagnosis.words import NUMBERS, factored, written
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
-from gradwatch.harness.judging.rounding.rules import summed_axes
+from gradwatch.harness.judging.rounding.analysis import summed_axes
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

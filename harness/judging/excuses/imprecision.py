@@ -12,7 +12,7 @@ A function that saturates may be computed as its distance from 1: it has two rou
 of 1. An input may be recovered from sums (`recovered`). Factors multiplied in another
 order may underflow on the way: a subnormal partial product is off by at most half the
 spacing s of the subnormal numbers (section 2.1), and so the whole by s / 2 over the
-smallest partial product (regrouping.py), and at most by itself.
+smallest partial product (overflow.py), and at most by itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.excuses.regrouping import Peaks
+from gradwatch.harness.judging.excuses.overflow import Peaks
 from gradwatch.harness.judging.precisions import Array, Precision
-from gradwatch.harness.judging.rounding.analysis import ERROR, is_mean, moves, unmoved
+from gradwatch.harness.judging.rounding.analysis import (
+    ERROR,
+    is_mean,
+    moves,
+    summed_axes,
+    unmoved,
+)
 from gradwatch.harness.judging.rounding.errors import (
     At,
     Error,
@@ -34,7 +40,6 @@ from gradwatch.harness.judging.rounding.errors import (
     computed,
     operation,
 )
-from gradwatch.harness.judging.rounding.rules import summed_axes
 from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import Node
 

@@ -2,6 +2,5 @@
 
 - thresholds: the numbers that decide a verdict
 - errors: E, the error of every node in unit roundoffs, and what a rule of it sees
-- rules: one rule for each primitive
-- analysis: carries E through a graph by these rules
+- analysis: carries E through a graph, by one rule for each primitive
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import judge
-from gradwatch.harness.judging.excuses.regrouping import peaks
+from gradwatch.harness.judging.excuses.overflow import peaks
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors
