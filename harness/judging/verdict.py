@@ -24,7 +24,7 @@ from gradwatch.harness.judging.rounding.analysis import local_errors
 from gradwatch.harness.judging.rounding.errors import Error, everywhere, largest
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.spread import EXCUSED, Whole
-from gradwatch.impls.graph import Choice, Node, topological_order
+from gradwatch.impls.graph import Node, topological_order
 
 Tensors = Mapping[str, Array | None]
 
@@ -386,18 +386,19 @@ def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
     which only elementwise steps separate from the inputs, and gradients of that shape.
     """
     names = [name for name in got if right.depends_on_ties(name)]
-    axes = _axes(right.choices)
-    shapes = {right.graphs["first"][name].shape for name in names}
-    arrays = [got[name] for name in names]
-    if axes is None or len(shapes) != 1 or {axes[0]} != shapes:
+    arrays, first = [got[name] for name in names], right.graphs["first"]
+    sources = [source for choice in right.choices for source in choice.among]
+    shapes = {None if a is None else a.shape for a in arrays}
+    shapes |= {node.shape for node in (*sources, *(first[name] for name in names))}
+    behind = {n.primitive.name for n in topological_order(sources) if n.primitive}
+    if not names or len(shapes) != 1 or not behind <= _ELEMENTWISE:
         return None
-    if any(a is None or a.shape != axes[0] for a in arrays):
-        return None
+    axes = sorted({c.axis for c in right.choices if c.axis is not None})
     given = np.stack([np.asarray(a).astype(right.wide) for a in arrays])
     values = np.stack([[g[n].value for n in names] for g in right.graphs.values()])
     room = np.stack([[allowed(right, c, n) for n in names] for c in right.graphs])
-    group: Any = {"axis": (0, *(axis + 1 for axis in axes[1])), "keepdims": True}
-    along = (1, *(axis + 2 for axis in axes[1]))  # of all ways at once
+    group: Any = {"axis": (0, *(axis + 1 for axis in axes)), "keepdims": True}
+    along = (1, *(axis + 2 for axis in axes))  # of all ways at once
     with np.errstate(all="ignore"):
         tied = (values != values[0]).any(axis=0)
         slack = np.where(tied, room.max(axis=0), 0.0)
@@ -412,19 +413,6 @@ def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
         inside &= total <= totals.max(axis=0) + enough
         good = np.all(inside, **group)
     return dict(zip(names, np.where(tied & good, values[0], given), strict=True))
-
-
-def _axes(
-    choices: Sequence[Choice],
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape in which all choices are made, and the axes of the maxima."""
-    sources = [source for choice in choices for source in choice.among]
-    shapes = {source.shape for source in sources}
-    behind = {n.primitive.name for n in topological_order(sources) if n.primitive}
-    if len(shapes) != 1 or not behind <= _ELEMENTWISE:
-        return None
-    along = {choice.axis for choice in choices if choice.axis is not None}
-    return shapes.pop(), tuple(sorted(along))
 
 
 # Element by element ----------------------------------------------------------------

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from gradwatch.harness.judging import whole as whole_module
+from gradwatch.harness.judging import spread
 from gradwatch.harness.judging.draws import Draws, chances, is_choice
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -73,16 +73,16 @@ def verdicts(right, got):
 
 
 def test_the_limit_is_exceeded_once_in_a_thousand_million_times():
-    exceeded = -special.stdtrit(whole_module.PAIRS, 0.5e-9)
-    assert exceeded == pytest.approx(whole_module.LIMIT, abs=0.005)
+    exceeded = -special.stdtrit(spread.NORMS, 0.5e-9)
+    assert exceeded == pytest.approx(spread.LIMIT, abs=0.005)
 
 
 def test_what_rounds_at_each_step_agrees_at_any_depth(deep):
     found = verdicts(*deep)
     assert {j.verdict for j in found} == {"agree"}
-    whole = [j for j in found if j.radius_kind in whole_module.WHOLE]
+    whole = [j for j in found if j.radius_kind in spread.WHOLE]
     assert len(whole) > DEPTH / 2
-    assert max(j.ratio for j in whole) < whole_module.LIMIT / 2
+    assert max(j.ratio for j in whole) < spread.LIMIT / 2
 
 
 def lost_row(a):
@@ -128,7 +128,7 @@ def test_equal_numbers_are_rounded_alike(monkeypatch):
         return 3.0 * (graph.exp(graph.variable(np.full((64, 64), 0.3125))) - 1.25)
 
     whole, got = one(build)
-    assert whole.worst(got)[0] < whole_module.LIMIT
+    assert whole.worst(got)[0] < spread.LIMIT
     total = whole.parts[0]
     alike = total.projection / total.norm
     noise = Draws._noise
@@ -148,9 +148,9 @@ def test_few_elements_are_judged_as_a_whole(count):
         return 9.0 + graph.sum(graph.tanh(a) * graph.exp(b), axis=1)
 
     whole, got = one(build)
-    assert whole.worst(got)[0] < whole_module.LIMIT / 2
+    assert whole.worst(got)[0] < spread.LIMIT / 2
     assert whole.least_seen < 0.5
-    assert whole.worst(1.5 * got)[0] > whole_module.LIMIT
+    assert whole.worst(1.5 * got)[0] > spread.LIMIT
 
 
 def test_a_lost_element_of_a_vector_is_seen_beside_larger_ones():
@@ -162,10 +162,10 @@ def test_a_lost_element_of_a_vector_is_seen_beside_larger_ones():
 
     whole, got = one(build)
     ratio, _, part, at = whole.worst(got * [0.0, 1.0])
-    assert ratio > whole_module.LIMIT
+    assert ratio > spread.LIMIT
     assert (part.axis, at) == (0, 0)
     total = whole.parts[0]
-    assert np.linalg.norm(got[0]) < whole_module.LIMIT * total.norm
+    assert np.linalg.norm(got[0]) < spread.LIMIT * total.norm
 
 
 @pytest.mark.parametrize("turned", [0, 1])
@@ -181,7 +181,7 @@ def test_one_rare_choice_of_one_number_is_no_mistake(turned):
     whole = right.wholes("first", right.arithmetics[-1])["dx"]
     value = right.graphs["first"]["dx"].value
     got = value[::-1] if turned else value
-    assert whole.worst(got)[0] < whole_module.LIMIT
+    assert whole.worst(got)[0] < spread.LIMIT
 
 
 def zero_but_for_rounding(dtype):
