@@ -73,14 +73,10 @@ def judge(
         problem = _of_order(problem, order, tangents)
         if outputs is not None:
             raise ValueError("outputs are judged with the gradients: order vjp")
-    op, names = problem.op, problem.derivatives
-    if len(gradients) != len(names):
-        wanted = ", ".join(names)
-        raise ValueError(f"{op.name} has gradients {wanted}; {len(gradients)} given")
-    if outputs is not None and len(outputs) != len(op.outputs):
-        raise ValueError(f"{op.name} has outputs {', '.join(op.outputs)}")
-    named = dict(zip(names, gradients, strict=True))
-    named |= zip(op.outputs, outputs or (), strict=False)
+    op = problem.op
+    named = _each(op, "gradients", problem.derivatives, gradients)
+    if outputs is not None:
+        named |= _each(op, "outputs", op.outputs, outputs)
     # Of the precision under test, or of the inputs' wider type.
     holders = {problem.dtype, *_floating(op, inputs)}
     got = {name: None if a is None else _array(a) for name, a in named.items()}
@@ -124,10 +120,7 @@ def _problem(
     op: str | Op, inputs: Sequence[Any], dy: Any, attributes: dict[str, Any], dtype: Any
 ) -> Problem:
     op = catalogue.load_op(op) if isinstance(op, str) else op
-    arrays = [_array(a) for a in inputs]
-    if len(arrays) != len(op.inputs):
-        wanted = ", ".join(op.inputs)
-        raise ValueError(f"{op.name} has inputs {wanted}; {len(arrays)} were given")
+    arrays = _each(op, "inputs", op.inputs, [_array(a) for a in inputs])
     try:
         inspect.signature(op.said("formula")).bind(None, *op.inputs, **attributes)
     except TypeError as error:
@@ -136,10 +129,7 @@ def _problem(
     cotangents = list(dy) if several else [dy]
     if dy is None:
         cotangents *= len(op.outputs)
-    if len(cotangents) != len(op.outputs):
-        raise ValueError(
-            f"{op.name} has outputs {', '.join(op.outputs)}: give a cotangent for each"
-        )
+    _each(op, "cotangents of the outputs", op.outputs, cotangents)
     held = sorted({*_floating(op, inputs)})
     if dtype is None:
         if len(held) > 1:
@@ -151,11 +141,21 @@ def _problem(
         raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
     return Problem(
         op,
-        dict(zip(op.inputs, arrays, strict=True)),
+        arrays,
         [None if c is None else _array(c) for c in cotangents],
         attributes,
         dtype=dtype,
     )
+
+
+def _each(
+    op: Op, kind: str, names: Sequence[str], given: Sequence[Any]
+) -> dict[str, Any]:
+    """What is given, by name; the call is refused unless there is one for each."""
+    if len(given) != len(names):
+        wanted = ", ".join(names)
+        raise ValueError(f"{op.name} has {kind} {wanted}; {len(given)} given")
+    return dict(zip(names, given, strict=True))
 
 
 def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
@@ -172,10 +172,7 @@ def _bits(dtype: str) -> int:
 def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
     """The problem in a second order; forward mode needs no cotangent."""
     op = problem.op
-    if len(tangents) != len(op.differentiable):
-        wanted = ", ".join(op.differentiable)
-        raise ValueError(f"{op.name} needs a tangent for each of {wanted}")
-    along = dict(zip(op.differentiable, map(_array, tangents), strict=True))
+    along = _each(op, "tangents of", op.differentiable, [_array(v) for v in tangents])
     for name, v in along.items():
         if v.shape != problem.inputs[name].shape:
             shape = problem.inputs[name].shape

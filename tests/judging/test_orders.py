@@ -200,7 +200,7 @@ def test_the_engine_as_a_backend_agrees_in_float32(op, order):
     ("change", "message"),
     [
         ({"order": "vhp"}, "vhp"),
-        ({"tangents": []}, "needs a tangent for each of x"),
+        ({"tangents": []}, "has tangents of x; 0 given"),
         ({"tangents": [np.ones(3)]}, r"the tangent of x has shape \(3,\)"),
         ({"outputs": [np.ones((4, 5))]}, "outputs are judged with the gradients"),
     ],
