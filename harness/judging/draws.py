@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.precisions import Array, Mask
-from gradwatch.harness.judging.rounding.analysis import ERROR, local_errors
+from gradwatch.harness.judging.rounding.analysis import local_errors, moves
 from gradwatch.harness.judging.rounding.errors import (
     Error,
     Errors,
     computed,
-    copied,
     largest,
     operation,
 )
@@ -332,7 +331,7 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
     if name == "matmul":
         return [node]
     sources = node.inputs[:1] if name == "divide" else node.inputs
-    if name not in _LINEAR and (not name or ERROR[name] is not copied):
+    if name not in _LINEAR and not moves(node):
         return None
     for source in sources:
         path = _path_to_product(source, users) if users[source] == 1 else None

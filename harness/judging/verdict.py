@@ -532,8 +532,6 @@ def informative(truth: Truth, limit: float, share: float = SAYS_NOTHING) -> Mask
     with np.errstate(all="ignore"):
         size = np.abs(truth.value.astype(np.float64))
         enough = np.asarray(limit * truth.radius <= share * size)
-        if everywhere(enough) and size.size and largest(size) < np.inf:
-            return enough
         small, there = truth.radius <= truth.zero, size > truth.nothing
         if not (enough & there).any():
             small = small & ~there

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import Array, Mask, Precision
-from gradwatch.harness.judging.rounding.analysis import ERROR, moves
+from gradwatch.harness.judging.rounding.analysis import moves
 from gradwatch.harness.judging.rounding.errors import (
     Error,
     Errors,
     computed,
-    copied,
     largest,
     operation,
     terms,
@@ -133,7 +132,7 @@ def _is_tame(
     if peaks is not None and peaks.overflow(node).any():
         return False
     size, top = errors.sizes[node], errors.arithmetic.step.largest
-    if not size.size or ERROR[operation(node)] is copied:
+    if not size.size or moves(node):
         return True
     most, peak = largest(size), errors.peaks.get(node)
     peak = largest(errors.errors[node]) if peak is None else peak
@@ -160,7 +159,7 @@ class _View:
     ) -> None:
         self.node, self.errors, self.peaks = node, errors, peaks
         self.name = operation(node)
-        self.moves = ERROR[self.name] is copied
+        self.moves = moves(node)
         self.given = [found.get(source, source.value) for source in node.inputs]
         if not self.moves and self.name not in _SIGNLESS:
             for i, source in enumerate(node.inputs):
@@ -418,8 +417,7 @@ def _added(node: Node, terms: Sequence[Array]) -> Array:
 
 def _multiplies(node: Node) -> bool:
     """Whether a node is an input, or a product or a move of its inputs."""
-    name = operation(node)
-    return name in ("", "multiply", "matmul", "negative") or ERROR[name] is copied
+    return moves(node) or operation(node) in ("", "multiply", "matmul", "negative")
 
 
 def _contracted(a: Exponents, b: Exponents) -> Exponents:

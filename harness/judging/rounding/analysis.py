@@ -109,7 +109,7 @@ def _is_shift(node: Node, users: Mapping[Node, Sequence[Node]]) -> bool:
 def _uses(node: Node, users: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
     """Nodes that compute with a node, or with a copy of it."""
     for user in users[node]:
-        if operation(user) == "where" or ERROR[operation(user)] is copied:
+        if operation(user) == "where" or moves(user):
             yield from _uses(user, users)
         else:
             yield user
@@ -154,17 +154,12 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
     found: dict[Node, Error | None] = {}
     with np.errstate(all="ignore"):
         for node in order:
-            rule = errors.rules[node.primitive.name] if node.primitive else None
-            if rule is None:
-                own = errors.errors[node]
-            elif rule is copied:
-                found[node] = None
-                continue
-            else:
+            own = errors.errors[node]
+            if node.primitive and not moves(node):
                 exact = [zeros(errors.sizes[source]) for source in node.inputs]
                 at = At(node, errors, exact, own=True)
-                own = _settled(np.asarray(rule(at)), at.v)
-            found[node] = own if own.any() else None
+                own = _settled(np.asarray(errors.rules[node.primitive.name](at)), at.v)
+            found[node] = own if not moves(node) and own.any() else None
     return found
 
 
