@@ -230,6 +230,7 @@ class Draws:
                 held = ((s, values[s]) for s in node.inputs)
                 given = [moved(s, pair) if s in again else pair for s, pair in held]
                 made = self._computed(node, given)
+                made = self._narrow(made) if self.hot else made
                 values[node] = made if node in again else moved(node, made)
             if node in self._nothing:
                 still = self._nothing[node], node.value
@@ -244,12 +245,15 @@ class Draws:
         plus, minus = node.value, node.value
         if not all(up is down for up, down in given):  # something behind it is rounded
             plus, minus = (computed(node, *side) for side in zip(*given, strict=True))
-        if self.hot:  # what the narrow type makes of it
-            beyond = self.errors.arithmetic.step.beyond
-            plus, minus = (
-                np.where(np.abs(side) >= beyond, np.copysign(np.inf, side), side)
-                for side in (plus, minus)
-            )
+        return plus, minus
+
+    def _narrow(self, pair: Pair) -> Pair:
+        """What the narrow type makes of values."""
+        beyond = self.errors.arithmetic.step.beyond
+        plus, minus = (
+            np.where(np.abs(side) >= beyond, np.copysign(np.inf, side), side)
+            for side in pair
+        )
         return plus, minus
 
     def _moved(
