@@ -12,8 +12,7 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say
 from gradwatch.harness.nightly import report as reporting
 from gradwatch.harness.nightly.night import PARTS, Night, run
-from gradwatch.harness.project.git import NoCommit
-from gradwatch.harness.project.lock import Busy, alone
+from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.impls.catalogue import op_names
 
@@ -59,17 +58,14 @@ def command(
     chosen = {n: part for n, part in PARTS.items() if not parts or n in parts}
     given["ops"] = given["ops"] or op_names()
     given["backends"] = options.framework_backends(backends)
-    try:
-        with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
-            before, notes = reporting.problems_of(folder / "nightly.json")
-            for note in notes:
-                say(note)
-            night = Night(folder, **given)
-            done = run(night, chosen, lambda one: say(reporting.shown(one)))
-            report = reporting.Report(done, before, notes)
-            reporting.write(report, night)
-    except (Busy, NoCommit) as error:
-        raise click.UsageError(str(error)) from None
+    with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
+        before, notes = reporting.problems_of(folder / "nightly.json")
+        for note in notes:
+            say(note)
+        night = Night(folder, **given)
+        done = run(night, chosen, lambda one: say(reporting.shown(one)))
+        report = reporting.Report(done, before, notes)
+        reporting.write(report, night)
     headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]
     here = Path.cwd()
     shown_as = folder.relative_to(here) if folder.is_relative_to(here) else folder

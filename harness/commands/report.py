@@ -9,7 +9,6 @@ import click
 
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.streams import ticking
-from gradwatch.harness.project.lock import Busy
 from gradwatch.harness.project.paths import ROOT
 
 
@@ -36,14 +35,11 @@ def command(results: Path, output: Path, opened: bool) -> int:
     if not results.is_dir() and results != ROOT / "results":  # as of a fresh clone
         raise click.UsageError(f"no folder {results}")
     # Importing the charts takes a second, so the options are checked first.
-    from gradwatch.harness.dashboard.site import NotASite, write_site
+    from gradwatch.harness.dashboard.site import write_site
 
     index = output.resolve() / "index.html"
-    try:
-        with ticking(lambda: "report: writing the dashboard"):
-            troubles = write_site(results.resolve(), index.parent)
-    except (NotASite, Busy) as error:
-        raise click.UsageError(str(error)) from None
+    with ticking(lambda: "report: writing the dashboard"):
+        troubles = write_site(results.resolve(), index.parent)
     for trouble in troubles:
         click.echo(f"not shown: {trouble.file}: {trouble.why}", err=True)
     pages = [file for file in index.parent.rglob("*") if file.is_file()]

@@ -14,7 +14,6 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.console.terminal import ending, keep, output, say
 from gradwatch.harness.project import git
-from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import WATCH
 from gradwatch.harness.timing.compare import SAMPLED
@@ -75,11 +74,8 @@ def command(
       gradwatch watch --since v0.1.0 --json -
     Exit code: 0 nothing confirmed is worse, 1 something is.
     """
-    try:
-        with ticking(lambda: "watch: measuring again" if confirm else "watch"):
-            surveyed = survey(results, since=since, confirming=confirm, budget=budget)
-    except NoCommit as error:
-        raise click.UsageError(str(error)) from None
+    with ticking(lambda: "watch: measuring again" if confirm else "watch"):
+        surveyed = survey(results, since=since, confirming=confirm, budget=budget)
     if surveyed.series or json_file:
         keep(WATCH, surveyed.document(), json_file)
     if json_file != "-":

@@ -61,6 +61,8 @@ _BOKEH = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.j
 class NotASite(Exception):
     """The output folder holds other files, which would be lost."""
 
+    exit_code = 2
+
 
 def write_site(folder: Path, output: Path) -> list[Unreadable]:
     """Write the dashboard of a results folder over an earlier one; return what lacks.

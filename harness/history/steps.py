@@ -69,7 +69,7 @@ SCAN = (2, 3, 4, 6, 9, 13, 20, 30, 45)
 FAINT = 2.5  # standard errors of a candidate; low, since most are removed later
 SHIFT = 6  # runs by which a cut can move from a peak to its position
 
-ChangeKind = Literal["step", "drift"]
+ChangeKind = Literal["step", "drift", "creep"]  # a creep is found by the watch alone
 
 
 @dataclass(frozen=True)

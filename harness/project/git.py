@@ -34,6 +34,8 @@ _READABLE = ("-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-
 class NoCommit(Exception):
     """The name is not a commit, or there is no checkout, or git is missing."""
 
+    exit_code = 2
+
 
 class NotTrusted(Exception):
     """The checkout belongs to another user, so git refuses to read it.

@@ -19,6 +19,8 @@ _SWEPT = 10.0  # seconds, for who takes the lock of a folder for that of a kille
 class Busy(Exception):
     """Another process holds the lock; the message says for what."""
 
+    exit_code = 2
+
 
 @contextlib.contextmanager
 def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:

@@ -19,13 +19,13 @@ from typing import Any, get_args
 import msgspec
 
 from gradwatch.harness.history.asv_results import Series
+from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import (
     CONFIRMATIONS,
-    AlertKind,
     AlertRecord,
     AlertState,
     ConfirmationRecord,
@@ -52,31 +52,23 @@ PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backwar
 
 
 @dataclass(frozen=True)
-class Alert:
-    """A change of level in a series.
+class Alert(Change):
+    """A change of level in a series; a creep is one of level, too.
 
     good: the newest measured commit at the old level.
     commit: the first measured commit at the new level; for a step, the commit that
         caused it, if only one between the two changes the code that the op runs.
     candidates: the number of commits that can have caused it.
     around: measured commits that are certainly before and certainly after it.
-    relative_change, low, high: with its 95 % interval; in all units more is worse.
-    confidence: 0 to 1, that there is a change at all.
     why: the reason of the state.
     fails: whether it makes the exit code 1.
     """
 
     series: Series
-    kind: AlertKind
     good: str
     commit: str
     candidates: int
     around: tuple[str, str]
-    relative_change: float
-    low: float
-    high: float
-    confidence: float
-    worse: bool
     state: AlertState
     why: str = ""
     fails: bool = False

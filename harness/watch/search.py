@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -206,20 +206,15 @@ def _alert(series: Series, change: Change, order: Order, off: int) -> Alert:
         ranges = (_implementing(*r, series.op, order) for r in (place, around))
         touching = next(filter(None, ranges), [])
     return Alert(
-        series,
-        change.kind,
-        place[0],
-        touching[0] if len(touching) == 1 else place[1],
-        len(touching) or _count(*place, order),
-        around,
-        change.relative_change,
-        change.low,
-        change.high,
-        change.confidence,
-        change.worse,
-        "suspected" if change.suspected else "confirmed",
-        "too few runs to be certain" if change.suspected else "by further runs",
-        change.worse and not change.suspected,
+        **vars(change),
+        series=series,
+        good=place[0],
+        commit=touching[0] if len(touching) == 1 else place[1],
+        candidates=len(touching) or _count(*place, order),
+        around=around,
+        state="suspected" if change.suspected else "confirmed",
+        why="too few runs to be certain" if change.suspected else "by further runs",
+        fails=change.worse and not change.suspected,
     )
 
 
@@ -258,20 +253,15 @@ def _creeping(
     good, commit = commits[max(reference - 1, 0)], commits[-1]
     name = order.reference[0] or "the first runs"
     yield Alert(
-        series,
-        "creep",
-        good,
-        commit,
-        _count(good, commit, order),
-        (good, commit),
-        measured.relative_change,
-        measured.low,
-        measured.high,
-        0.95,
-        True,
-        "confirmed",
-        f"beyond {rules.budget(series):.0%} of {name}",
-        True,
+        **vars(measured),
+        series=series,
+        good=good,
+        commit=commit,
+        candidates=_count(good, commit, order),
+        around=(good, commit),
+        state="confirmed",
+        why=f"beyond {rules.budget(series):.0%} of {name}",
+        fails=True,
     )
 
 
@@ -325,15 +315,7 @@ LEVEL = 0.975  # quantile: a 95 % interval
 MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
 
 
-class Creep(NamedTuple):
-    """The change from the reference to the newest runs, with its 95 % interval."""
-
-    relative_change: float
-    low: float
-    high: float
-
-
-def creep(values: ArrayLike, reference: int) -> Creep | None:
+def creep(values: ArrayLike, reference: int) -> Change | None:
     """Compare the newest runs with the runs up to the reference; None of too few.
 
     `reference` is their number; with 0 the first runs are the reference.
@@ -344,10 +326,13 @@ def creep(values: ArrayLike, reference: int) -> Creep | None:
         return None
     before = np.log(values[max(reference - NIGHTS, 0) : reference or count])
     now = np.log(values[-count:])
-    height = float(np.median(now) - np.median(before))
+    levels = float(np.median(before)), float(np.median(now))
     squares = sum(float(((v - np.median(v)) ** 2).sum()) for v in (before, now))
     freedom = len(before) + len(now) - 2
     spread = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(now)))
     margin = float(special.stdtrit(freedom, LEVEL)) * MEDIAN * spread
-    ends = (height, height - margin, height + margin)
-    return Creep(*(math.expm1(end) for end in ends))
+    height = levels[1] - levels[0]
+    grown, low, high = (math.expm1(height + part) for part in (0, -margin, margin))
+    old, new = map(math.exp, levels)
+    place = len(values) - 1
+    return Change(place, grown, low, high, old, new, "creep", 0.95, True, False)
