@@ -77,12 +77,8 @@ def save(finding: FindingRecord, text: str, folder: Path = FOLDER) -> Path:
 
 def load(folder: Path = FOLDER) -> tuple[list[FindingRecord], list[str]]:
     """All findings of a folder, by id; none, and why, if its index cannot be read."""
-    if not (folder / INDEX).exists():
-        return [], []
-    try:
-        return documents.read(folder / INDEX, FUZZ).records, []
-    except documents.Unreadable as error:
-        return [], [str(error)]
+    records, troubles = documents.kept(folder / INDEX, FUZZ)
+    return records, [*map(str, troubles)]
 
 
 def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:

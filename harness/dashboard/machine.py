@@ -82,29 +82,22 @@ def read_results(folder: Path) -> Results:
         except Unreadable as error:
             troubles.append(error)
             continue
-        about, records = found.environment, tuple(found.records)
-        results.sources.append(Source(name, kind.name, about, found.summary, records))
-    try:
-        index = folder / "findings" / "index.json"
-        results.findings = _read_findings(index)
-    except Unreadable as error:
-        troubles.append(error)
+        of_it = (found.environment, found.summary, tuple(found.records))
+        results.sources.append(Source(name, kind.name, *of_it))
+    records, damaged = documents.kept(folder / "findings" / "index.json", FUZZ)
+    for about in {record.script: record for record in records}.values():
+        script, text = folder / "findings" / Path(about.script).name, ""
+        if about.script and script.exists():
+            try:
+                _not_elsewhere(script, script.parent)
+                text = documents.bytes_of(script).decode("utf-8", "replace")
+            except Unreadable as error:
+                troubles.append(error)
+        results.findings.append(Finding(about, text))
+    troubles += damaged
     results.sources.sort(key=lambda s: s.environment.date, reverse=True)
     results.troubles = [one.below(folder) for one in troubles]
     return results
-
-
-def _read_findings(index: Path) -> list[Finding]:
-    """Return a finding for each script in the index; none where there is no index."""
-    found = list[Finding]()
-    records = documents.read(index, FUZZ).records if index.exists() else ()
-    for name, about in {record.script: record for record in records}.items():
-        file, text = index.with_name(Path(name).name), ""
-        if name and file.exists():
-            _not_elsewhere(file, file.parent)
-            text = documents.bytes_of(file).decode("utf-8", "replace")
-        found.append(Finding(about, text))
-    return found
 
 
 def _not_elsewhere(file: Path, folder: Path) -> None:

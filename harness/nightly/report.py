@@ -73,14 +73,9 @@ class Report:
 
 
 def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
-    """The problems in a previous night's document, and a line if it is damaged.
-
-    Both are empty if there is no such file. What cannot be compared counts as new.
-    """
-    try:
-        return documents.read(file, NIGHTLY).records if file.exists() else [], []
-    except Unreadable as error:
-        return [], [f"{error}: nothing to compare with, all counts as new"]
+    """The problems in a previous night's document, and a line if it is damaged."""
+    found, troubles = documents.kept(file, NIGHTLY)
+    return found, [f"{one}: nothing to compare with, all is new" for one in troubles]
 
 
 def write(report: Report, night: Night) -> None:

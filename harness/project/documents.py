@@ -92,6 +92,16 @@ def surroundings() -> Environment:
     return about
 
 
+def kept(
+    file: Path, kind: Kind[Record, Summary]
+) -> tuple[list[Record], list[Unreadable]]:
+    """The records of a document, none where there is no file; why it is not read."""
+    try:
+        return read(file, kind).records if file.exists() else [], []
+    except Unreadable as error:  # whose frames hold the content
+        return [], [Unreadable(error.why, error.file)]
+
+
 # Writing ------------------------------------------------------------------------
 
 

@@ -359,13 +359,11 @@ class Findings:
     """
 
     def __init__(self, file: Path) -> None:
-        self.file, self.troubles = file, list[str]()
-        self.known: dict[str, ConfirmationRecord] = {}
-        try:
-            kept = documents.read(file, CONFIRMATIONS).records if file.exists() else ()
-            self.known = {one.key: one for one in kept}
-        except Unreadable as error:
-            self.troubles = [f"{error}; it is left as it is, nothing is added"]
+        kept, troubles = documents.kept(file, CONFIRMATIONS)
+        self.file, self.known = file, {one.key: one for one in kept}
+        self.troubles = [
+            f"{why}; it is left as it is, nothing added" for why in troubles
+        ]
 
     def keep(self, record: ConfirmationRecord) -> None:
         """Add a comparison; it counts in this run, whether it can be written or not."""
