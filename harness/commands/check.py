@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,6 @@ def _arguments(
         except (SyntaxError, ValueError):
             given[name] = value
     return given
-
-
-def _trials(name: str, text: str) -> Callable[[options.Command], options.Command]:
-    return options.several(name, None, text, called=name, metavar="TRIALS")
 
 
 @click.command()
@@ -86,8 +82,11 @@ def _trials(name: str, text: str) -> Callable[[options.Command], options.Command
     type=click.Choice(ORDERS),
     help="vjp: outputs and gradients; jvp: forward mode; hvp: the double backward.",
 )
-@_trials("only", "Beside your own shape try these alone: large,tails,sliced.")
-@_trials("skip", "Leave these trials out.")
+@options.several(
+    *("only", None, "Beside your own shape try these alone: large,tails,sliced."),
+    called="only",
+)
+@options.several("skip", None, "Leave these trials out.", called="skip")
 @click.option("--quick", is_flag=True, help="Try your own shape alone.")
 @click.option(
     "--edges",

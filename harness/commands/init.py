@@ -46,7 +46,10 @@ def command(wanted: tuple[str, ...]) -> int:
       gradwatch init
       gradwatch init mykernels:FastSilu
     """
-    root = _root(Path.cwd())
+    # The nearest folder upwards with a pyproject.toml or a git repository, or this.
+    here, marks = Path.cwd(), ("pyproject.toml", ".git")
+    places = (here, *here.parents)
+    root = next((p for p in places if any((p / m).exists() for m in marks)), here)
     there = [] if wanted else kernels(root)
     if len(there) > 1:
         listed = "\n".join(f"  gradwatch init {name}" for name in there)
@@ -72,13 +75,6 @@ def command(wanted: tuple[str, ...]) -> int:
         call, cwd=root, env=variables, preexec_fn=with_this_process()
     )
     return ended.returncode or int(any(troubles.values()))
-
-
-def _root(folder: Path) -> Path:
-    """The nearest folder upwards with a pyproject.toml or a git repository, or this."""
-    marks = ("pyproject.toml", ".git")
-    places = (folder, *folder.parents)
-    return next((p for p in places if any((p / m).exists() for m in marks)), folder)
 
 
 # The subject ----------------------------------------------------------------------

@@ -89,12 +89,11 @@ def headline(surveyed: Survey) -> str:
         suspected = sum(a.worse and a.state == "suspected" for a in surveyed.alerts)
         quiet = f"{surveyed.series} series watched, nothing confirmed is worse"
         return quiet + (f", {suspected} suspected of it" if suspected else "")
-    wrong = [alert for alert in surveyed.failing if alert.why == WRONG]
-    worst = (wrong or surveyed.failing)[0]
-    about = f"{worst.series.op} on {worst.series.backend}"
-    change = "wrong" if wrong else f"{worst.series.name} {size(worst.relative_change)}"
+    worst = min(surveyed.failing, key=lambda alert: alert.why != WRONG)
+    what = f"{worst.series.op} on {worst.series.backend}: wrong"
+    if worst.why != WRONG:
+        what = f"{worst.series.name} {size(worst.relative_change)}"
     subject = git.subject(worst.commit)
-    what = f"{about}: {change}" if wrong else change
     place = f"since {worst.commit[:10]} {subject!r}" if subject else worst.where
     places = {(a.series.op, a.series.backend, a.commit) for a in surveyed.failing}
     more = len(places) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,24 +175,18 @@ def read_histories(
             by_machine[series.machine].append(series)
     except Unreadable as error:
         unreadable = [error]
-    histories = {m: _history(s, known, watched) for m, s in by_machine.items()}
+    rank, histories = {name: i for i, name in enumerate(known)}, dict[str, History]()
+    for machine, several in by_machine.items():
+        dates = {e.commit: e.date.isoformat() for one in several for e in one.entries}
+        names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
+        places = {name: i for i, name in enumerate(names)}
+        pairs = {(_runner(one), one.environment) for one in several}
+        seen = Counter(runner for runner, _ in pairs)
+        histories[machine] = History(
+            tuple(known.get(name, Commit(name, dates[name])) for name in names),
+            tuple(_aligned(s, seen[_runner(s)] > 1, places, watched) for s in several),
+        )
     return histories, [one.below(folder.parent) for one in unreadable]
-
-
-def _history(
-    several: Sequence[asv_results.Series],
-    known: Mapping[str, Commit],
-    watched: Source | None,
-) -> History:
-    """The series of a machine, aligned with one list of all their commits."""
-    dates = {e.commit: e.date.isoformat() for one in several for e in one.entries}
-    rank = {name: i for i, name in enumerate(known)}
-    names = sorted(dates, key=lambda name: (rank.get(name, -1), dates[name]))
-    commits = tuple(known.get(name, Commit(name, dates[name])) for name in names)
-    places = {name: i for i, name in enumerate(names)}
-    seen = Counter(pair[0] for pair in {(_runner(s), s.environment) for s in several})
-    aligned = (_aligned(s, seen[_runner(s)] > 1, places, watched) for s in several)
-    return History(commits, tuple(aligned))
 
 
 def _runner(series: asv_results.Series) -> str:
