@@ -35,6 +35,7 @@ from gradwatch.harness.project.requested import Required, affected, has_dialect
 from gradwatch.harness.timing.compare import (
     LEAST,
     PAIRS,
+    PHASES,
     SAMPLED,
     Plan,
     Side,
@@ -42,8 +43,7 @@ from gradwatch.harness.timing.compare import (
     compare_phases,
     judging,
 )
-from gradwatch.harness.timing.remote import PHASES
-from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.process import Died

@@ -20,8 +20,8 @@ from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.records import TIME, Phase, TimeRecord, TimeSummary
 from gradwatch.harness.project.requested import Required
-from gradwatch.harness.timing.remote import PHASES, time_trial, workers
-from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.timing.compare import PHASES, time_trial, workers
+from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.pool import Fleet, Task, why_unfit

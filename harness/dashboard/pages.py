@@ -39,7 +39,7 @@ from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.defects.known import as_expected, unexpected
 from gradwatch.harness.project.git import Commit
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.harness.timing.remote import PHASES
+from gradwatch.harness.timing.compare import PHASES
 from gradwatch.impls.catalogue import op_names
 from gradwatch.impls.catalogue import op_page as file_of
 

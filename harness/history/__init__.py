@@ -4,5 +4,4 @@
 - asv_environment: asv plug-in: uses the environments that `make` made
 - asv_results: `read`: asv's result files as `Series`, and since when one is wrong
 - changepoints: `find_changes`: steps and slow drift in a series
-- steps: the noise of a series, its levels, and ramps that fit better
 """

@@ -1,6 +1,6 @@
 """The worker's side of timing: prepares steps once, then takes samples on request.
 
-The clock runs in the main process (harness/timing/remote.py) and asks for one sample
+The clock runs in the main process (harness/timing/compare.py) and asks for one sample
 at a time, so that implementations in several interpreters are timed in turn, call by
 call. Inputs change all the while, and results are kept for the main process to judge:
 `kept`.
@@ -24,13 +24,15 @@ from gradwatch.harness.timing.evidence.rotation import (
     witnessed,
 )
 from gradwatch.harness.timing.interleave import interleave
-from gradwatch.harness.timing.steps import (
+from gradwatch.harness.timing.timers import (
+    EventTimer,
+    HostTimer,
+    Run,
     peak_bytes,
     seconds_of,
     timer_of,
     why_not_timed,
 )
-from gradwatch.harness.timing.timers import EventTimer, HostTimer, Run
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import load_backend, problem_of
 

@@ -18,11 +18,9 @@ import gc
 import math
 import os
 import random
-import statistics
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -30,13 +28,7 @@ import numpy as np
 from gradwatch.harness.timing.samples import FEWEST, Samples
 from gradwatch.harness.timing.timers import NANOSECOND, SHORTEST, Reading
 
-#: Warm-up ends when the median of a window of samples is no longer below that of the
-#: window before by more than this. Georges, Buytaert and Eeckhout (Statistically
-#: rigorous Java performance evaluation, OOPSLA 2007) wait for the last few samples to
-#: vary by 1 or 2 %; medians of windows make that rule usable on a busy machine.
-STEADY = 0.02
-WINDOW = 10
-WARM_UP = 0.1  # of the budget at most: the rest is for what is kept
+WARM_UP = 0.1  # of the budget: the rest is for what is kept
 
 #: Seconds from which a sample needs no batch beside a batched one: to read the timer is
 #: 0.01 % of it, so that it no longer matters whether both sides share that out alike.
@@ -75,23 +67,8 @@ def interleave(
     with garbage_collector_off():
         begun = now()
         deadline = begun + round(budget / NANOSECOND)
-        first = {name: run(1).seconds for name, run in runs.items()}
-        for name, took in first.items():
-            if not 0 < took < math.inf:
-                raise ValueError(
-                    f"the first call of {name!r} took {took} s, which is impossible"
-                )
-        share = round(WARM_UP * max(0, deadline - now()) / len(runs))
-        starts = {
-            name: _warm(run, shortest, now, share, first[name])
-            for name, run in runs.items()
-        }
+        calls = _warmed(runs, shortest, now, deadline)
         _onwards(now, begun)
-        common = max(start.calls for start in starts.values())
-        calls = {  # fewer if these take `LONG`
-            name: max(start.calls, min(common, math.ceil(LONG / start.latest)))
-            for name, start in starts.items()
-        }
         order, names = random.Random(seed), list(runs)
         taken: dict[Key, list[Reading]] = {name: [] for name in names}
         longest, at = 0, now()
@@ -108,13 +85,10 @@ def interleave(
     for name, readings in taken.items():
         seconds, faults = map(np.array, zip(*readings, strict=True))
         few = f"an interval needs {FEWEST} samples, there was time for {seconds.size}"
-        reasons = [few] if seconds.size < FEWEST else []
-        if not starts[name].steady:
-            reasons.insert(0, "the warm-up was cut off before times stopped falling")
-        short = f"{spent:.3g} s spent of {budget:.3g} s: {' and '.join(reasons)}"
+        short = f"{spent:.3g} s spent of {budget:.3g} s: {few}"
         each = float(faults.mean()) / calls[name]
         found[name] = Samples(
-            seconds, calls[name], each, short if reasons else None, load
+            seconds, calls[name], each, short if seconds.size < FEWEST else None, load
         )
     return found
 
@@ -132,34 +106,29 @@ def garbage_collector_off() -> Iterator[None]:
             gc.enable()
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The calls of one run before its first sample."""
-
-    latest: float  # seconds
-    calls: int  # for a sample of `shortest` seconds
-    steady: bool
-
-
-def _warm(
-    run: Run, shortest: float, now: Now, nanoseconds: int, seconds: float
-) -> _Start:
-    """Double the batch until it is long enough, then call until times stop falling."""
-    calls = 1
-    window, before = list[float](), math.inf
-    until = now() + nanoseconds
-    while now() < until:
-        seconds = run(calls).seconds
-        if seconds * calls < shortest and calls < _MOST_CALLS:
-            calls, window, before = 2 * calls, [], math.inf
-            continue
-        window.append(seconds)
-        if len(window) == WINDOW:
-            median = statistics.median(window)
-            if before < math.inf and median >= (1 - STEADY) * before:
-                return _Start(seconds, calls, steady=True)
-            window, before = [], median
-    return _Start(seconds, calls, steady=False)
+def _warmed(
+    runs: Mapping[Key, Run], shortest: float, now: Now, deadline: int
+) -> dict[Key, int]:
+    """Make first calls and warm up; return the calls for a sample of each run."""
+    first = {name: run(1).seconds for name, run in runs.items()}
+    for name, took in first.items():
+        if not 0 < took < math.inf:
+            raise ValueError(
+                f"the first call of {name!r} took {took} s, which is impossible"
+            )
+    share = round(WARM_UP * max(0, deadline - now()) / len(runs))
+    latest, least = dict(first), dict.fromkeys(runs, 1)
+    for name, run in runs.items():  # double the batch until it is long enough
+        until = now() + share
+        while now() < until:
+            latest[name] = run(least[name]).seconds
+            if latest[name] * least[name] < shortest and least[name] < _MOST_CALLS:
+                least[name] *= 2
+    common = max(least.values())
+    return {  # fewer if these take `LONG`
+        name: max(least[name], min(common, math.ceil(LONG / latest[name])))
+        for name in runs
+    }
 
 
 def _onwards(now: Now, begun: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from gradwatch.harness.console.options import DEVICES, sizes_of
 from gradwatch.harness.project.requested import by_default
-from gradwatch.harness.timing.steps import why_not_timed
+from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.harness.workers.worker import ARENAS, MMAP_THRESHOLD, TRIM_THRESHOLD
 from gradwatch.impls.catalogue import backend_names, framework_of, load_op, op_names

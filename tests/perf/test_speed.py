@@ -30,7 +30,7 @@ from gradwatch.harness.timing.evidence.rotation import (
     witnessed,
 )
 from gradwatch.harness.timing.handlers import evidence
-from gradwatch.harness.timing.steps import aligned, timer_of
+from gradwatch.harness.timing.timers import aligned, timer_of
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import Missing, evaluate
 from gradwatch.harness.workers.pool import Outcome, Task, why_unfit

@@ -20,14 +20,16 @@ from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.records import TimeRecord
 from gradwatch.harness.timing import compare
-from gradwatch.harness.timing.compare import Plan, Side, compare_phases
-from gradwatch.harness.timing.evidence.proof import RESTLESS
-from gradwatch.harness.timing.remote import (
+from gradwatch.harness.timing.compare import (
+    Plan,
+    Side,
+    compare_phases,
     prepare_steps,
     remote_sample,
     time_trial,
     workers,
 )
+from gradwatch.harness.timing.evidence.proof import RESTLESS
 from gradwatch.harness.timing.samples import Comparison, Estimate, verdict_on
 from gradwatch.harness.workers import worker
 from gradwatch.harness.workers.interpreters import interpreter_of

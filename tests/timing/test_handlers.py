@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial, variants
-from gradwatch.harness.timing import handlers, steps
+from gradwatch.harness.timing import handlers, timers
+from gradwatch.harness.timing.compare import time_trial
 from gradwatch.harness.timing.evidence.rotation import Place
-from gradwatch.harness.timing.remote import time_trial
-from gradwatch.harness.timing.steps import (
+from gradwatch.harness.timing.timers import (
     DEBUGGING,
     FLUSHED,
     TIMES_L2,
+    HostTimer,
     _busy,
     timer_of,
     why_not_timed,
 )
-from gradwatch.harness.timing.timers import HostTimer
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.pool import Task
 from gradwatch.impls.catalogue import load_backend, load_op
@@ -39,7 +39,7 @@ def gpu(monkeypatch):
 
     device = Device()
     monkeypatch.setattr(handlers, "time", device.clock)
-    monkeypatch.setattr(steps, "time", device.clock)
+    monkeypatch.setattr(timers, "time", device.clock)
     _busy.cache_clear()
     with installed(device):
         yield device

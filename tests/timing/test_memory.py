@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.steps import page_aligned
+from gradwatch.harness.timing.timers import page_aligned
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (7,), (256, 33)])

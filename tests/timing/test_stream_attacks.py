@@ -14,10 +14,10 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.timing import handlers, steps
+from gradwatch.harness.timing import handlers, timers
+from gradwatch.harness.timing.compare import time_trial
 from gradwatch.harness.timing.evidence import proof
-from gradwatch.harness.timing.remote import time_trial
-from gradwatch.harness.timing.steps import _busy
+from gradwatch.harness.timing.timers import _busy
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.pool import Outcome
 from gradwatch.impls.catalogue import load_backend, load_op
@@ -44,7 +44,7 @@ def gpu(monkeypatch):
 
     device = Device()
     monkeypatch.setattr(handlers, "time", device.clock)
-    monkeypatch.setattr(steps, "time", device.clock)
+    monkeypatch.setattr(timers, "time", device.clock)
     monkeypatch.setattr(proof, "_now", device.clock.perf_counter)
     monkeypatch.setattr(Event, "elapsed_time", Event.elapsed_time)  # if one patches it
     _busy.cache_clear()

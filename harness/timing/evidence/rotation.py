@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.timing.steps import aligned
-from gradwatch.harness.timing.timers import Reading, Timer
+from gradwatch.harness.timing.timers import Reading, Timer, aligned
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.evaluate import copied
 from gradwatch.harness.workers.integrity import Watch, new_children

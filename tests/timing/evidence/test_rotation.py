@@ -20,8 +20,7 @@ from gradwatch.harness.timing.evidence.rotation import (
     _bytes,
     witnessed,
 )
-from gradwatch.harness.timing.steps import timer_of
-from gradwatch.harness.timing.timers import HostTimer, Reading
+from gradwatch.harness.timing.timers import HostTimer, Reading, timer_of
 from gradwatch.impls.backends._functional import Functional
 from gradwatch.impls.catalogue import load_backend, load_op
 from gradwatch.impls.contract import Case, Op
