@@ -204,9 +204,9 @@ def _brief(line: str) -> str:
 
 def _written(test: str, script: str) -> Path:
     """Write a script where the project keeps what its last runs found."""
-    from gradwatch.harness.project import documents, latest
+    from gradwatch.harness.project import documents
 
-    place = latest.LATEST if latest.is_kept() else Path(tempfile.gettempdir())
+    place = documents.LATEST if documents.is_kept() else Path(tempfile.gettempdir())
     # Without underscores no pattern of pytest's takes it for a test.
     name = re.sub(r"[\W_]+", "-", test.rpartition("/")[2]).strip("-") or "repro"
     file = place / "repro" / f"{name}.py"
@@ -216,12 +216,12 @@ def _written(test: str, script: str) -> Path:
 
 def _keep_check(test: str, fields: Mapping[str, Any]) -> None:
     """Keep the outcome in results/latest, as `gradwatch check` does."""
-    from gradwatch.harness.project import documents, latest
+    from gradwatch.harness.project import documents
     from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
 
-    if latest.is_kept():
+    if documents.is_kept():
         record = CheckRecord(**fields, test=test)
-        latest.keep(CHECK, documents.document([record], NoSummary()))
+        documents.keep(CHECK, documents.document([record], NoSummary()))
 
 
 def _script(

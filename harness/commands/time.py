@@ -221,7 +221,7 @@ def _show(measured: Timed) -> None:
     found += f", {len(unfit)} not" if unfit else ""
     found += f"; wrong: {', '.join(map(' on '.join, wrong[:3]))}" if wrong else ""
     said = {doubt for row in rows for doubt in row.doubts}
-    doubts = min(said, key=lambda d: "busy" not in d, default="").partition(":")[0]
+    doubts = min(said, default="").partition(":")[0]
     found += f"; doubtful: {doubts}" if doubts else ""
     gone = {what.split()[-1] for what, why in measured.untimed.items() if why in absent}
     families = ", ".join(sorted({*map(framework_of, gone)}))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gradwatch.harness.console.streams import ANEW, nowhere, ticking
-from gradwatch.harness.project import documents, latest
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.records import Kind, Record, Summary
 
@@ -37,12 +37,12 @@ def keep(
     kind: Kind[Record, Summary],
     content: Document[Record, Summary],
     json_file: str | None = None,
-    *combined: latest.Combined[Summary, Record],
+    *combined: documents.Combined[Summary, Record],
 ) -> None:
     """Merge a document into results/latest, and write a copy where one is asked for."""
     if json_file:
         documents.write(content, json_file)
-    if why := latest.keep(kind, content, *combined):
+    if why := documents.keep(kind, content, *combined):
         say(why, "yellow")
 
 

@@ -1,10 +1,9 @@
 """asv plug-in: measures in the environments that `make` made, one run at a time.
 
 asv.conf.json names this module. Each entry of asv's matrix is served by the environment
-of the checkout (.venv, .venv-oneflow and so on) that has exactly its versions. If there
-is none, the entry is left out, and a warning names the command that makes one. Nothing
-is installed for a commit: `harness.history.measure` runs the `impls` of asv's checkout.
-This replaces parts of one version of asv; any other is refused.
+of the checkout that has exactly its versions; if there is none, it is left out with a
+warning. Nothing is installed for a commit: `measure` runs the `impls` of asv's
+checkout. This replaces parts of one version of asv; any other is refused.
 """
 
 from __future__ import annotations
@@ -64,12 +63,10 @@ def setup() -> None:
             )
     refuse_quick(sys.argv)
     if PROJECT.table:
-        BENCHMARKS.mkdir(parents=True, exist_ok=True)
-        for file in (SOURCE / "benchmarks").glob("*.py"):
+        replace_file(BENCHMARKS / "__init__.py", "")
+        for file in (SOURCE / "benchmarks").glob("bench_*.py"):
             starred = f"from gradwatch.benchmarks.{file.stem} import *\n"
-            if file.stem.startswith("bench_") or file.stem == "__init__":
-                line = "" if file.stem == "__init__" else starred
-                replace_file(BENCHMARKS / file.name, line)
+            replace_file(BENCHMARKS / file.name, starred)
     replace_whole_files()
     keep_listed()
     try:

@@ -138,9 +138,16 @@ def find_changes(
         return ()
     unit = None if raw.min() > 0 else float(np.median(np.abs(raw[raw != 0])))
     work = np.log(raw) if unit is None else raw / unit
+    trace = prepared(trace_of(work))
+    jumps = with_ramps(cuts_of(trace), trace)
+    lasting = [jump for jump in jumps if not jump.suspected]
+    steady = lasting[-1].place if lasting else 0
+    new = [j for j in jumps if j.suspected and _unseen(work, steady, j.place)][:1]
+    newest = None if new else _newest(work, steady, trace)
+    changes = lasting + new + ([newest] if newest else [])
     return tuple(
         _change(jump, int(present[jump.place]), unit, higher_is_better)
-        for jump in _jumps(work)
+        for jump in sorted(changes, key=lambda jump: jump.place)
     )
 
 
@@ -189,18 +196,6 @@ def _change(
         worse=(relative > 0) != higher_is_better,
         suspected=bool(jump.suspected or jump.weak),  # NumPy's could not be stored
     )
-
-
-def _jumps(work: Values) -> list[Jump]:
-    """Find all changes on the working scale, in order."""
-    trace = prepared(trace_of(work))
-    jumps = with_ramps(cuts_of(trace), trace)
-    lasting = [jump for jump in jumps if not jump.suspected]
-    steady = lasting[-1].place if lasting else 0
-    new = [j for j in jumps if j.suspected and _unseen(work, steady, j.place)][:1]
-    newest = None if new else _newest(work, steady, trace)
-    changes = lasting + new + ([newest] if newest else [])
-    return sorted(changes, key=lambda jump: jump.place)
 
 
 def _newest(work: Values, steady: int, trace: Trace) -> Jump | None:
@@ -267,22 +262,18 @@ def trace_of(work: Values) -> Trace:
     stays[-HALF:] = True  # it is not known yet whether these last
     stays |= len(work) < FEW  # nor, in a short series, whether the first ones did
     kept = np.flatnonzero(stays)
-    sums = np.concatenate([[0.0], np.cumsum(_clipped(work[kept]))])
+    clipped = work[kept]
+    if len(kept) > 2 * HALF:  # of so few the running median would blur a step
+        middle = _running_median(clipped)
+        off = clipped - middle
+        trimmed = np.sort(off**2)[: int(0.95 * len(off))]  # MAD is 0 on a coarse clock
+        bound = CLIP * max(_deviation(np.abs(off)), math.sqrt(trimmed.mean()))
+        clipped = middle + np.clip(off, -bound, bound)
+    sums = np.concatenate([[0.0], np.cumsum(clipped)])
     variances, reach = variances_of(sums)
     caution = 1 + min(SCARCE / len(kept), SCARCEST)
     crowd = 1 + CROWDED * max(math.log(len(kept) / MANY), 0.0)
     return Trace(kept, work[kept], sums, variances, reach, caution, crowd)
-
-
-def _clipped(values: Values) -> Values:
-    """Clip the values to within `CLIP` deviations of their running median."""
-    if len(values) <= 2 * HALF:  # so few that the running median would blur a step
-        return values
-    middle = _running_median(values)
-    off = values - middle
-    trimmed = np.sort(off**2)[: int(0.95 * len(off))]  # MAD is 0 on a coarse clock
-    bound = CLIP * max(_deviation(np.abs(off)), math.sqrt(trimmed.mean()))
-    return middle + np.clip(off, -bound, bound)
 
 
 def _running_median(values: Values) -> Values:

@@ -1,16 +1,15 @@
 """Measures a commit for asv's benchmarks: judges each gradient, times what agrees.
 
-Clock, judge, inputs and sizes come from the working tree. Only the `impls` of the
-checked-out commit are measured, in their own processes, so a step in the history is a
-step of the implementations. One process times everything in turn; several processes do
-this one after the other, because each has its own bias.
+Clock, judge, inputs and sizes come from the working tree; only the `impls` of the
+checked-out commit are measured, in their own processes. One process times everything in
+turn; several do this one after the other, because each has its own bias.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -256,7 +255,7 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
 
 
 def _add_times(
-    figures: Mapping[Point, Figures],
+    figures: dict[Point, Figures],
     asked: Sequence[_Question],
     target: MeasurementTarget,
     seconds: float,
@@ -280,8 +279,8 @@ def _add_times(
                 if backend in again:
                     continue
                 if backend in refused:
-                    one.why = refused[backend]
-                    one.forward, one.backward, one.first = [], [], None
+                    kept = Figures(refused[backend], one.ratio, peak=one.peak)
+                    figures[question.point(backend)] = kept
                     continue
                 one.forward += samples["forward"][backend]
                 one.backward += samples["backward"][backend]

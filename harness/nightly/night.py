@@ -26,7 +26,7 @@ from gradwatch.harness.agreement.output import grouped
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.project import documents, git, latest
+from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.paths import PROJECT, ROOT
@@ -348,7 +348,7 @@ def watch(night: Night) -> Result:
         root=night.root,
     )
     documents.write(surveyed.document(), night.piece("watch"))
-    latest.keep(WATCH, surveyed.document())
+    documents.keep(WATCH, surveyed.document())
     problems = [
         Problem("watch", *place, _detail(alerts, night.root))
         for place, alerts in _by_place(surveyed.failing).items()

@@ -5,9 +5,8 @@
 - lock: one run at a time; removes what killed runs left
 - requested: which backends run, by default and of what a change touches
 - traits: what is peculiar about a framework, as its file says
-- documents: the JSON document that every command writes
+- documents: the JSON document that every command writes; the newest, merged
 - machines: the name of this machine
-- latest: the results folder's newest verdicts and times, merged from run to run
 - records: the types of all records and summaries
 - verdicts: the names of the verdicts
 - markdown: escapes text for Markdown

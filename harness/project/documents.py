@@ -1,9 +1,8 @@
-"""The one document that every command writes: encoded, decoded and kept whole here.
+"""The one document that every command writes: encoded, decoded, merged and kept here.
 
 {"schema": 1, "environment": {...}, "summary": {...}, "records": [...]}, with the types
 of `harness.project.records`. Strict JSON: what is not a finite number is null. A file
-is replaced atomically, so that an interrupted run or a full disk leaves the old one as
-it was. A file is read as a whole, or refused with one line.
+is replaced atomically, and read as a whole or refused with one line.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ import contextlib
 import datetime
 import gzip
 import json
+import operator
 import os
 import platform
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -27,10 +27,11 @@ from msgspec.structs import replace
 
 from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
-from gradwatch.harness.project.lock import remove_stale
+from gradwatch.harness.project.lock import Busy, alone, remove_stale
 from gradwatch.harness.project.machines import machine_name, traits
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.records import Environment, Kind, Record, Summary
+from gradwatch.impls.catalogue import op_names
 
 SCHEMA = 1
 
@@ -278,3 +279,76 @@ def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Su
     generic: Any = Document
     whole: type[Document[Record, Summary]] = generic[kind.record, kind.summary]
     return decoded(content, whole, source)
+
+
+# The newest -------------------------------------------------------------------------
+
+#: What the last runs found, merged: of each op, backend and case the newest verdict.
+#: One that was not found with the others of its document has a date and commit of its
+#: own. Outside of a project, and where `VARIABLE` is "off", nothing is kept.
+LATEST = ROOT / "results" / "latest"
+
+#: Is "off" where a run leaves no trace.
+VARIABLE = "GRADWATCH_RESULTS"
+
+_PATIENCE = 60.0  # seconds, for another run that is writing
+
+
+def is_kept() -> bool:
+    """Whether there is a project, and its runs leave a trace."""
+    return not PROJECT.problem and os.environ.get(VARIABLE) != "off"
+
+
+#: The summary of two documents: the earlier, the newer, and the records of both.
+Combined = Callable[[Summary, Summary, Sequence[Record]], Summary]
+
+
+def keep(
+    kind: Kind[Record, Summary],
+    content: Document[Record, Summary],
+    combined: Combined[Summary, Record] = lambda before, now, records: now,
+) -> str:
+    """Merge a document into that of its kind; return why it was not kept, or "".
+
+    What another machine found before is moved aside, under that machine's name.
+    """
+    if not is_kept():
+        return ""
+    file = LATEST / f"{kind.name}.json.gz"
+    try:
+        with alone(LATEST / f".{kind.name}.lock", f"writing {file.name}", _PATIENCE):
+            if file.exists():
+                before = read(file, kind)
+                if before.environment.machine == content.environment.machine:
+                    content = merged(kind, before, content, combined)
+                else:
+                    other = f"{kind.name}-{before.environment.machine}.json.gz"
+                    file.rename(LATEST / other)
+            write(content, file)
+    except (Unreadable, Busy) as error:
+        return f"not kept in results/latest: {error}"
+    except OSError as error:
+        return f"not kept: {error.strerror or error}: {error.filename or file}"
+    return ""
+
+
+def merged(
+    kind: Kind[Record, Summary],
+    before: Document[Record, Summary],
+    now: Document[Record, Summary],
+    combined: Combined[Summary, Record],
+) -> Document[Record, Summary]:
+    """Return the newer document, with what only the earlier one says."""
+    if not kind.key:
+        return now
+    key = operator.attrgetter(*kind.key)
+    newer, there = set(map(key, now.records)), {"", *op_names()}
+    about, records = before.environment, list[Any]()
+    for one in cast("Sequence[Any]", before.records):
+        if key(one) not in newer and getattr(one, "op", "") in there:
+            if not one.date:
+                one.date, one.commit = about.date, about.commit
+            records.append(one)
+    records += now.records
+    summary = combined(before.summary, now.summary, records)
+    return Document(now.environment, summary, records)

@@ -78,10 +78,7 @@ def git(*arguments: str, root: Path = ROOT) -> str:
 
 
 def _listed(*arguments: str, root: Path) -> list[str]:
-    """The entries that a git command prints with NUL after, or between, each.
-
-    Lines would not do: a subject or a name may hold what else ends one (U+2028).
-    """
+    # Lines would not do: a subject or a name may hold what else ends one (U+2028).
     printed = git(*arguments, root=root)
     return printed.removesuffix("\0").split("\0") if printed else []
 
@@ -150,11 +147,7 @@ def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
 
 
 def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
-    """The files below some paths that differ between two commits.
-
-    Raises:
-        NoCommit: One of the two is not a commit.
-    """
+    """The files below some paths that differ between two commits."""
     return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
 
 

@@ -1,9 +1,8 @@
 """What is peculiar about a framework or a backend, as its own file declares it.
 
-The file of a backend (impls/backends/<backend>.py), or that of its framework beside it
-(_<framework>.py), says `TRAITS = {...}`: a literal, read without importing the
-framework. The backend's overrides the framework's. Today's files count, also where the
-operations of an older commit are measured. Standard library only: workers ask, too.
+impls/backends/<backend>.py, or _<framework>.py beside it, says `TRAITS = {...}`: a
+literal, read without importing the framework; the backend's overrides. Today's files
+count, also for an older commit. Standard library only: workers ask, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Asks every judge about one trial, with planted errors and with right gradients.
 
-This is a handler of `harness.endpoint`; it runs in the framework's process. The size of
-an error is measured without any judge: the wrong and the right backward both run again
-in extended precision.
+A handler of `harness.endpoint`, in the framework's process. The size of an error is
+measured without any judge: both backwards run again in extended precision. The rivals
+have the documented defaults of NumPy 2, PyTorch 2 and OneFlow 0.9, and compare with
+PyTorch's own gradient in the same precision, as their users do.
 
     effect   max |wrong - right| / max |right| of a tensor; the largest over all tensors
              that are not vacuous
@@ -11,9 +12,11 @@ in extended precision.
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +26,7 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference
 from gradwatch.harness.judging.verdict import judge_tensors
-from gradwatch.harness.selftest import mutants, rivals
+from gradwatch.harness.selftest import mutants
 from gradwatch.harness.selftest.mutants import Manual, Sweep, mistakes, planted
 from gradwatch.harness.workers.evaluate import problem_of
 from gradwatch.impls import catalogue
@@ -39,8 +42,57 @@ Tensors = Mapping[str, Array | None]
 Names = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Run:
+# The rivals -----------------------------------------------------------------------
+
+#: Called with `got`, `expected` and the name of the precision; raises if they differ.
+Comparison = Callable[[Any, Array, str], None]
+
+
+def _allclose(got: Any, expected: Array, dtype: str, **tolerances: Any) -> None:
+    assert np.allclose(got, expected, **tolerances)
+
+
+#: jax.test_util.check_grads, by dtype, before it is multiplied by the array's size.
+_JAX = {"float64": 1e-5, "float32": 2e-3, "float16": 1e-2, "bfloat16": 1e-1}
+
+
+def _as_jax(got: Any, expected: Array, dtype: str) -> None:
+    _allclose(got, expected, dtype, rtol=_JAX[dtype], atol=_JAX[dtype])
+
+
+def _torch(name: str, *arguments: Any, **more: Any) -> None:
+    """One of PyTorch's judges; only `impls.backends` imports the framework."""
+    door = importlib.import_module(f"{catalogue.__package__}.backends._torch_judges")
+    getattr(door, name)(*arguments, **more)
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "numpy.allclose": _allclose,
+    "allclose, atol=1e-5": partial(_allclose, atol=1e-5),
+    "KernelBench": partial(_allclose, rtol=1e-2, atol=1e-2),
+    "JAX check_grads": _as_jax,
+    "OneFlow autotest": partial(_allclose, rtol=1e-4, atol=1e-5, equal_nan=True),
+    "assert_close": partial(_torch, "assert_close"),
+}
+GRADCHECKS: dict[str, Callable[..., None]] = {
+    "gradcheck, slow": partial(_torch, "gradcheck", fast=False),
+    "gradcheck, fast": partial(_torch, "gradcheck", fast=True),
+}
+OF_TORCH = ("assert_close", *GRADCHECKS)  # these run only where PyTorch is
+
+
+def _rejects(check: Callable[..., None], *arguments: Any) -> bool:
+    try:
+        check(*arguments)
+    except Exception:  # noqa: BLE001  # a judge may reject by any exception, TypeError too
+        return True
+    return False
+
+
+# What is asked --------------------------------------------------------------------
+
+
+class Run(NamedTuple):
     """A wrong backward on one trial, and the judges that rejected it.
 
     `kind` is "number", "structure" (None, shape, dtype, not finite), "silent" (all
@@ -59,8 +111,7 @@ class Run:
     said: Names = ()
 
 
-@dataclass(frozen=True)
-class Alarm:
+class Alarm(NamedTuple):
     """A right tensor of a backend; each judge in `accused_by` raised a false alarm."""
 
     backend: str
@@ -86,18 +137,12 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
         bench = _bench(problem_of(request), request["backend"], options)
         alarms = [*_alarms(bench, options)]
         runs = [*_runs(bench, options)] if options["planted"] else []
-    return {
-        "alarms": [tuple(vars(alarm).values()) for alarm in alarms],
-        "runs": [tuple(vars(run).values()) for run in runs],
-    }
+    return {"alarms": [*map(tuple, alarms)], "runs": [*map(tuple, runs)]}
 
 
 def read(reply: Mapping[str, Any]) -> tuple[list[Alarm], list[Run]]:
     """Decode the reply of `examine`."""
-    return (
-        [Alarm(*values) for values in reply["alarms"]],
-        [Run(*values) for values in reply["runs"]],
-    )
+    return [Alarm(*a) for a in reply["alarms"]], [Run(*r) for r in reply["runs"]]
 
 
 @dataclass(frozen=True)
@@ -136,7 +181,7 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
         right,
         reference(problem, "float32") if narrow else right,
         _tensors(other),
-        tuple(n for n in rivals.COMPARISONS if torch or n not in rivals.OF_TORCH),
+        tuple(n for n in COMPARISONS if torch or n not in OF_TORCH),
         options.get("gradcheck", False) and checkable,
         options.get("diagnosed", False),
     )
@@ -148,7 +193,14 @@ def _asked(
     """The judges that reject some tensors, and all that were asked."""
     own: Names = () if all(j.passes for j in judged) else (JUDGE,)
     dtype = bench.problem.dtype
-    others = rivals.accusers(bench.comparisons, tensors, bench.expected, dtype)
+    others = [
+        name
+        for name in bench.comparisons
+        if any(
+            _rejects(COMPARISONS[name], tensors[t], bench.expected[t], dtype)
+            for t in tensors
+        )
+    ]
     return (*own, *others), (JUDGE, *bench.comparisons)
 
 
@@ -176,8 +228,7 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     if bench.gradcheck:
         accused = _gradcheck(problem, mutants.right(problem.op))
         nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
-        judges = tuple(rivals.GRADCHECKS)
-        yield Alarm("manual", np.__version__, *nothing, accused, judges)
+        yield Alarm("manual", np.__version__, *nothing, accused, (*GRADCHECKS,))
 
 
 def _run_step(step: Any) -> Result:
@@ -258,7 +309,7 @@ def _run(
     judged = _judge(bench.inside, result)
     accused, asked = _asked(bench, judged, _tensors(result))
     if bench.gradcheck and manual:
-        asked += tuple(rivals.GRADCHECKS)
+        asked += (*GRADCHECKS,)
         accused += _gradcheck(bench.problem, manual)
     ratio = max((j.ratio for j in judged if j.ratio == j.ratio), default=0.0)
     wrong = judged if bench.diagnosed else ()
@@ -356,4 +407,5 @@ def _gradcheck(problem: Problem, manual: Manual) -> Names:
 
         return right.outputs, swept
 
-    return rivals.gradcheckers(run, [problem.inputs[n] for n in names])
+    inputs = [problem.inputs[n] for n in names]
+    return tuple(n for n, check in GRADCHECKS.items() if _rejects(check, run, inputs))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.cases import run_formula
+from gradwatch.harness.judging.reference import results_of
 from gradwatch.harness.project.paths import toml
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Op, Problem, Shape
@@ -180,10 +180,6 @@ def _put(values: Array, place: int, value: Callable[[Any], Any]) -> Array:
     return values
 
 
-def _swapped(gradients: Gradients, inputs: Inputs) -> Gradients:
-    return [*gradients[1::-1], *gradients[2:]]
-
-
 def _overwritten(gradients: Gradients, inputs: Inputs) -> Gradients:
     """Of a tensor that is passed twice, the last use counts alone."""
     later = [any(a is b for b in inputs[i + 1 :]) for i, a in enumerate(inputs)]
@@ -209,7 +205,9 @@ ANYWHERE: dict[str, Change] = {
     "counted twice where an axis has length 1": _first(
         lambda g: g * 2 if 1 in g.shape else g
     ),
-    "the first two gradients are swapped": _spoilt(gradients=_swapped),
+    "the first two gradients are swapped": _spoilt(
+        gradients=lambda out, inputs: [*out[1::-1], *out[2:]]
+    ),
     "of a tensor used twice, the last use overwrites": _spoilt(gradients=_overwritten),
     "the cotangent is taken to be ones": _spoilt(dys=np.ones_like),
     "the cotangent is reversed": _spoilt(dys=np.flip),
@@ -254,7 +252,6 @@ EDGES: dict[str, Spoil] = {
 }
 #: A backward that saves a value of the forward without its history, or all of them.
 DETACHED = ("a saved tensor detached", "silently constant")
-KINDS = (*EDGES, *DETACHED)
 
 
 class Sweep:
@@ -262,9 +259,7 @@ class Sweep:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
-        returned = run_formula(problem, self.leaves)
-        outputs = dict(zip(problem.op.outputs, returned, strict=False))
+        self.leaves, outputs = results_of(problem, np.dtype(problem.dtype))
         pairs = zip(problem.op.outputs, problem.cotangents, strict=True)
         given = {n: dy for n, dy in pairs if n in problem.differentiated}
         self.dys = {n: graph.variable(dy) for n, dy in given.items()}
@@ -302,17 +297,6 @@ class Sweep:
         graph.forward([node for node in nodes.values() if node is not None])
         return {n: None if node is None else node.value for n, node in nodes.items()}
 
-    def edges(self) -> list[Edge]:
-        """All edges along which a term flows."""
-        seen: dict[Edge, Node] = {}
-        self.run(seen.setdefault)
-        return [*seen]
-
-    def saved(self, edge: Edge) -> bool:
-        """Whether the backward reads a value of the forward there."""
-        node, place = edge
-        return node not in self.forward and node.inputs[place] in self.forward
-
 
 def _add(reached: dict[Node, Node], node: Node, term: Node) -> None:
     reached[node] = reached[node] + term if node in reached else term
@@ -320,9 +304,11 @@ def _add(reached: dict[Node, Node], node: Node, term: Node) -> None:
 
 def mistakes(sweep: Sweep, rng: np.random.Generator) -> Iterator[tuple[str, Tensors]]:
     """The right tensors, named "", then those of each mistake that is planted."""
-    yield "", sweep.run(lambda edge, term: term)
-    edges = sweep.edges()
-    saved = [edge for edge in edges if sweep.saved(edge)]
+    flowing: dict[Edge, Node] = {}
+    yield "", sweep.run(flowing.setdefault)
+    edges, forward = [*flowing], sweep.forward
+    # There the backward reads a value of the forward.
+    saved = [(n, i) for n, i in edges if n not in forward and n.inputs[i] in forward]
 
     def spoiled(among: list[Edge], how: Spoil) -> Tensors:
         places = set(among)

@@ -60,20 +60,12 @@ _PLAIN = tuple(
     for name in _FINITE
     if {REGIMES[name].layout, REGIMES[name].cotangent_layout} == {"contiguous"}
 )
+_WIDE, _HALF = ("float64", "float32"), ("float16", "bfloat16")
+_IN_HALF = dict.fromkeys(_HALF, ("normal", "tiny", "mixed", "dy_ones"))
 FULL = Extent(
-    planted={
-        "float64": _VALUES,
-        "float32": _VALUES,
-        "float16": ("normal", "tiny", "mixed", "dy_ones"),
-        "bfloat16": ("normal", "tiny", "mixed", "dy_ones"),
-    },
+    planted={**dict.fromkeys(_WIDE, _VALUES), **_IN_HALF},
     gradcheck=("normal",),  # as its users do, with torch.randn
-    right={
-        "float64": _FINITE,
-        "float32": _FINITE,
-        "float16": ("normal", "tiny", "mixed", "dy_ones"),
-        "bfloat16": ("normal", "tiny", "mixed", "dy_ones"),
-    },
+    right={**dict.fromkeys(_WIDE, _FINITE), **_IN_HALF},
     tensors=10_000,
     second=_PLAIN,
     second_tensors=20_000,
@@ -97,7 +89,7 @@ def chosen(
         if ORDERS[0] in orders:
             yield from _in_turn(extent.right, op, seed)
         if second:
-            regimes = dict.fromkeys(("float64", "float32"), extent.second)
+            regimes = dict.fromkeys(_WIDE, extent.second)
             for one in _in_turn(regimes, op, seed):
                 yield from (of_order(one, order, seed) for order in second)
 
@@ -189,12 +181,9 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
         leads = framework == leader
         if second and not traits_of(framework).second_order:
             continue
-        if problem.dtype in ("float16", "bfloat16") and not traits_of(framework).half:
+        if problem.dtype in _HALF and not traits_of(framework).half:
             continue
-        options: dict[str, Any] = {
-            "backends": own,
-            "planted": leads and plants,
-        }
+        options: dict[str, Any] = {"backends": own, "planted": leads and plants}
         if second:
             options["seed"] = zlib.crc32(trial.name.encode())
         else:

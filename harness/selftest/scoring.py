@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.project.paths import toml
 from gradwatch.harness.project.records import (
     CaughtMistakes,
     Detection,
@@ -24,8 +26,13 @@ from gradwatch.harness.project.records import (
     PlantedRecord,
     Requirement,
 )
-from gradwatch.harness.selftest.examine import JUDGE, Alarm, Run
-from gradwatch.harness.selftest.rivals import COMPARISONS, GRADCHECKS
+from gradwatch.harness.selftest.examine import (
+    COMPARISONS,
+    GRADCHECKS,
+    JUDGE,
+    Alarm,
+    Run,
+)
 
 JUDGES = (JUDGE, *COMPARISONS, *GRADCHECKS)
 #: Lower bounds of the bands of effects; each band ends where the one before it begins.
@@ -126,13 +133,6 @@ def listed(trial: Trial, alarm: Alarm, entries: Sequence[known.Known]) -> bool:
 # Tables -----------------------------------------------------------------------------
 
 
-def band(dtype: str, run: Run) -> str:
-    """The row of the table that counts this run."""
-    if run.kind == "structure":
-        return "structure"
-    return bands(dtype)[1 + sum(not run.effect > edge for edge in BANDS[dtype])]
-
-
 def bands(dtype: str) -> list[str]:
     """The rows of a precision's table, largest effects first."""
     edges = [f"{edge:g}" for edge in BANDS[dtype]]
@@ -142,16 +142,17 @@ def bands(dtype: str) -> list[str]:
 
 def detection(score: Score) -> list[Detection]:
     """The share of errors caught, by precision, effect and judge."""
-    found = list[Detection]()
-    for dtype in BANDS:
-        runs = [run for trial, run in score.counted if trial.problem.dtype == dtype]
-        for effect in bands(dtype):
-            if row := [run for run in runs if band(dtype, run) == effect]:
-                shares, count = _shares(row), len(row)
-                found.append(
-                    Detection(dtype=dtype, effect=effect, runs=count, caught=shares)
-                )
-    return found
+    rows = defaultdict[tuple[str, int], list[Run]](list)
+    for trial, run in score.counted:
+        dtype = trial.problem.dtype
+        band = 1 + sum(not run.effect > edge for edge in BANDS[dtype])
+        rows[dtype, 0 if run.kind == "structure" else band].append(run)
+    return [
+        Detection(dtype=dtype, effect=effect, runs=len(row), caught=_shares(row))
+        for dtype in BANDS
+        for i, effect in enumerate(bands(dtype))
+        if (row := rows[dtype, i])
+    ]
 
 
 def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarms]:
@@ -220,15 +221,10 @@ def requirements(
         ]
         if runs or not (some and structure):
             yield _met(runs, str(wanted), wanted.share)
-    false = score.false_alarms(entries)
-    found = f"{len(false)} of {len(score.alarms)}"
-    yield Requirement("no false alarm", found, not false)
+    yield _right(score, entries, "no false alarm")
+    asked = [trial.problem.dtype for trial, a in score.alarms if JUDGE in a.asked]
     for dtype in ("float64", "float32"):
-        seen = sum(
-            t.problem.dtype == dtype for t, a in score.alarms if JUDGE in a.asked
-        )
-        line = f"{tensors} right {dtype} tensors or more"
-        yield Requirement(line, f"{seen}", seen >= tensors)
+        yield _enough(asked.count(dtype), tensors, f"right {dtype} tensors")
 
 
 def second_requirements(
@@ -242,11 +238,17 @@ def second_requirements(
         runs = [run for _, run in score.counted if DOUBLE_BACKWARD.speaks_of(run)]
         line = f"double backward, {DOUBLE_BACKWARD}"
         yield _met(runs, line, DOUBLE_BACKWARD.share)
-    false, right = score.false_alarms(entries), len(score.alarms)
-    found = f"{len(false)} of {right}"
-    yield Requirement("second order, no false alarm", found, not false)
-    line = f"{tensors} right tensors of second order or more"
-    yield Requirement(line, f"{right}", right >= tensors)
+    yield _right(score, entries, "second order, no false alarm")
+    yield _enough(len(score.alarms), tensors, "right tensors of second order")
+
+
+def _right(score: Score, entries: Sequence[known.Known], line: str) -> Requirement:
+    false = score.false_alarms(entries)
+    return Requirement(line, f"{len(false)} of {len(score.alarms)}", not false)
+
+
+def _enough(seen: int, least: int, what: str) -> Requirement:
+    return Requirement(f"{least} {what} or more", f"{seen}", seen >= least)
 
 
 def _met(runs: Sequence[Run], required: str, share: float) -> Requirement:
@@ -279,36 +281,8 @@ def records(score: Score) -> list[PlantedRecord]:
 
 # Names ------------------------------------------------------------------------------
 
-# Whether a diagnosis names a planted mistake is label against label, by kind. A kind is
-# known by words in the mistake's name, and named by words in the sentence: both lists
-# are about kinds and no single mistake; the first kind whose words occur counts. Is a
-# sentence true? That is another question, of scripts/studies/diagnosis.py.
-_FACTOR = "multiplied|divided|halved|twice|for \\d|wrong sign"
-_PART = f"left out|zero|stands? for|uses|not applied|missing|alone|{_FACTOR}"
 #: By kind: words of the mistake, and words of a sentence that names it.
-LABELS = {
-    "float32": ("float32", "float32"),
-    "float16": ("float16", "float16"),
-    "not finite": ("not a number|infinite", "not finite"),
-    "clipped": ("clipped", "clipped"),
-    "not written": ("not written|flushed", "zero"),
-    "saved": ("earlier call", "revers|saved"),
-    "ones": ("taken to be ones|cotangent is forgotten", "1 stands for|zero everywhere"),
-    "swapped": ("swapped|exchanged", "values of|each other|stands? for|wrong sign"),
-    "copies": (
-        "first of|last row|overwritten|copies",
-        "first|last|overwrit|out|halved",
-    ),
-    "part": ("lost|lacks|loses|forgets?|forgotten|missing|omitted|nothing|zero", _PART),
-    "sign": ("sign|added$|adds|subtracted", "sign|subtract|add|\\||by -|1 [-/] "),
-    "eps": ("eps|added to", "stands for [\\d.e-]+ in|after sqrt|is left out"),
-    "order": ("revers|turned|transposed|order", "revers|turn|transpose|order|rows"),
-    "shift": ("off by one|after the|one too", "shift|off|halved|last|first"),
-    "mean": ("mean|average|divided by|counts? the", f"{_FACTOR}|mean|root"),
-    "axis": ("along|runs over|sums the", "summed|sum of|alone|first|last"),
-    "factor": ("cut to|too large|scale|twice|halve|factor|ln 2", f"{_FACTOR}|square"),
-    "value": ("for|taken|takes|slope|that of|alone", f"{_PART}|values of|inverted"),
-}
+LABELS: Mapping[str, Sequence[str]] = toml(Path(__file__).with_name("labels.toml"))
 
 
 def kind_of(mistake: str) -> str:

@@ -261,7 +261,7 @@ def _record(
     """The estimates of one phase from its pairs of processes, or from one process."""
     first, short = pairs[0], ""
     if a.place == b.place:
-        ratio, noise, short = first.ratio, first.noise, first.short or ""
+        ratio, noise, short = first.ratio, first.noise, first.short
     else:
         ratio, noise = map(resampled, _logs(pairs))
         if len(pairs) < FEWEST:
@@ -315,9 +315,8 @@ def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
     with workers(started) as worker:
 
         def judge(a: Side, b: Side, plan: Plan) -> None:
-            for side in (a, b):
-                place = side.framework, side.measured, plan.threads
-                _check(worker(place), side, plan)
+            for one in (a, b):
+                _check(worker((one.framework, one.measured, plan.threads)), one, plan)
 
         yield judge
 

@@ -1,9 +1,8 @@
 """The worker's side of timing: prepares steps once, then takes samples on request.
 
-The clock runs in the main process (harness/timing/compare.py) and asks for one sample
-at a time, so that implementations in several interpreters are timed in turn, call by
-call. Inputs change all the while, and results are kept for the main process to judge:
-`kept`.
+The main process (harness/timing/compare.py) asks for one sample at a time, so that
+implementations in several interpreters are timed in turn. Inputs change all the while,
+and results are kept for it to judge: `kept`.
 """
 
 from __future__ import annotations

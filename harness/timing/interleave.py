@@ -1,22 +1,15 @@
-"""The clock: measures how long a call takes, alone or in turn with others.
+"""The clock: runs are timed in turn, one sample of each a round, in random order.
 
-Runs that are compared are timed in turn: one sample of each per round, in a new random
-order each time. A round is shorter than most disturbances (another process, a change of
-frequency), so a disturbance affects both sides of a pair and does not change their
-ratio. The median over the rounds ignores pairs that were disturbed on one side only. On
-a shared machine, this is ten to hundreds of times more precise than timing one side
-after the other.
-
-A sample contains only the calls and the wait for the device. The first call and the
-warm-up are separate, the garbage collector is off, and every sample is kept. Each run
-finds the caches as the other runs left them, which is different from a run alone.
+A round is shorter than most disturbances, so these affect both sides of a pair, and not
+their ratio. A sample contains only the calls and the wait for the device: the first
+call and the warm-up are apart, and the garbage collector is off. Each run finds the
+caches as the others left them, which is different from a run alone.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -25,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from gradwatch.harness.timing.samples import FEWEST, Samples
+from gradwatch.harness.timing.samples import Samples
 from gradwatch.harness.timing.timers import NANOSECOND, SHORTEST, Reading
 
 WARM_UP = 0.1  # of the budget: the rest is for what is kept
@@ -63,7 +56,6 @@ def interleave(
         raise ValueError("nothing to time")
     if not 0 < budget < math.inf:
         raise ValueError(f"a budget is a positive number of seconds, not {budget}")
-    load = os.getloadavg()[0]
     with garbage_collector_off():
         begun = now()
         deadline = begun + round(budget / NANOSECOND)
@@ -80,16 +72,11 @@ def interleave(
                 gc.collect(1)
             longest = max(longest, _onwards(now, at), 1)
             at = now()
-        spent = (now() - begun) * NANOSECOND
     found = dict[Key, Samples]()
     for name, readings in taken.items():
         seconds, faults = map(np.array, zip(*readings, strict=True))
-        few = f"an interval needs {FEWEST} samples, there was time for {seconds.size}"
-        short = f"{spent:.3g} s spent of {budget:.3g} s: {few}"
         each = float(faults.mean()) / calls[name]
-        found[name] = Samples(
-            seconds, calls[name], each, short if seconds.size < FEWEST else None, load
-        )
+        found[name] = Samples(seconds, calls[name], each)
     return found
 
 

@@ -26,11 +26,9 @@ Verdict = Literal["faster", "slower", "no difference", "not resolved"]
 #: interval extends another 0.2 % on either side.
 SAME = 0.005
 
-#: Beyond these limits a figure is doubtful. 256 page faults per MB and call mean that
-#: all pages are new, less than 1 that hardly any is. A load of 1 is the timed process
-#: itself.
+#: More make a figure doubtful. 256 page faults per MB and call mean that all pages are
+#: new, less than 1 that hardly any is.
 FAULTS_PER_MEGABYTE = 1.0
-LOAD = 1.5
 
 #: Samples that are recorded of a phase: with 200, the 99 % interval of the median
 #: covers a tenth of the ranks on either side.
@@ -75,12 +73,12 @@ class Estimate:
 
 
 def of_median(values: ArrayLike) -> Estimate:
-    """The median of a non-empty 1-d array and its order-statistic interval.
+    """The median of some finite numbers and its order-statistic interval.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2; Le
     Boudec, Performance Evaluation of Computer and Communication Systems, section 2.2.
     """
-    ordered = np.sort(_checked(values))
+    ordered = np.sort(values)
     return _ranked(float(np.median(ordered)), ordered, _binomial(ordered.size))
 
 
@@ -95,17 +93,10 @@ def resampled(log_ratios: Sequence[float]) -> Estimate:
     and robust to a few outliers. Source: Hollander, Wolfe and Chicken, Nonparametric
     Statistical Methods, 3rd ed., section 3.
     """
-    x = _checked(log_ratios)
+    x = np.asarray(log_ratios)
     first, second = np.triu_indices(x.size)
     means = np.sort((x[first] + x[second]) / 2)
     return _ranked(float(np.median(means)), means, _signed_rank(x.size), x.size).exp()
-
-
-def _checked(values: ArrayLike) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise ValueError("an interval needs a non-empty 1-d array of finite numbers")
-    return array
 
 
 def _ranked(value: float, ordered: Floats, null: Floats, count: int = 0) -> Estimate:
@@ -142,15 +133,12 @@ class Samples:
     """The samples of one run.
 
     `seconds` holds one value per sample, in the order taken: the mean of its `calls`.
-    `faults` are minor page faults per call. `short` says why the budget was too short,
-    or is None. `load` is the one-minute load average at the start.
+    `faults` are minor page faults per call.
     """
 
     seconds: Floats
     calls: int
     faults: float
-    short: str | None
-    load: float
 
     def __post_init__(self) -> None:
         seconds = np.array(self.seconds, dtype=np.float64)
@@ -180,13 +168,19 @@ class Samples:
         """The median of the samples, in seconds per call."""
         return self.interval.value
 
+    @property
+    def short(self) -> str:
+        """Why the budget was too short, or ""."""
+        count = len(self.seconds)
+        why = f"an interval needs {FEWEST} samples, there was time for {count}"
+        return why if count < FEWEST else ""
+
     def doubts(self, moved: int = 0) -> tuple[str, ...]:
         """Reasons to doubt the figure; `moved` is the bytes that a call touches."""
         faults = FAULTS_PER_MEGABYTE * max(1.0, moved / 1e6)
         reasons = (
             (self.faults > faults, f"{self.faults:.0f} page faults per call"),
-            (self.load > LOAD, f"other processes were busy: load {self.load:.1f}"),
-            (self.short is not None, f"budget too short: {self.short}"),
+            (self.short != "", f"budget too short: {self.short}"),
         )
         return tuple(line for holds, line in reasons if holds)
 
@@ -205,8 +199,8 @@ class Comparison:
     noise: Estimate
 
     @property
-    def short(self) -> str | None:
-        """Why the budget was too short for either side, or None."""
+    def short(self) -> str:
+        """Why the budget was too short for either side, or ""."""
         return self.a.short or self.b.short
 
 

@@ -33,7 +33,7 @@ from gradwatch.harness.dashboard.matrix import (
 )
 from gradwatch.harness.dashboard.site import NotASite, write_site
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.project import latest
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.impls.catalogue import backend_names, op_names
 from tests.command_line import gradwatch
@@ -449,8 +449,8 @@ def test_a_damaged_history_file_costs_one_commit(results: Path) -> None:
 def test_what_agree_has_judged_is_on_the_page_without_an_option(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "LATEST", results / "latest")
-    monkeypatch.delenv(latest.VARIABLE)
+    monkeypatch.setattr(documents, "LATEST", results / "latest")
+    monkeypatch.delenv(documents.VARIABLE)
     call = ("--op", "add", "--backend", "numpy_manual", "--regime", "normal")
     assert gradwatch("agree", *call).returncode == 0
     site = written(results)

@@ -15,7 +15,7 @@ from gradwatch.harness.agreement import suite
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.dashboard import machine, site
 from gradwatch.harness.history import asv_results
-from gradwatch.harness.project import documents, latest
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
 from tests.dashboard.browser import invented
 from tests.faults import hostile
@@ -58,10 +58,10 @@ def made(folder: Path) -> Path:
 def run(command: str, results: Path) -> int:
     """Read the results, as that command does."""
     if command == "agree":
-        latest.LATEST = results / "latest"
+        documents.LATEST = results / "latest"
         given = {**invented.agree_record("mul", "numpy_manual")}
         now = documents.document([AgreeRecord(**given)], AgreeSummary())
-        if why := latest.keep(AGREE, now, suite.combined):
+        if why := documents.keep(AGREE, now, suite.combined):
             say(why)
         return 0
     output = ["--output", str(results.parent / "html")] if command == "report" else []
@@ -74,7 +74,7 @@ def sound(tmp_path, monkeypatch):
     """What each command does with sound results; all that they import is loaded."""
     monkeypatch.setattr(machine, "op_names", lambda: ("add",))  # a quick site
     monkeypatch.setenv("COLUMNS", "100000")  # one warning is one line
-    monkeypatch.delenv(latest.VARIABLE, raising=False)
+    monkeypatch.delenv(documents.VARIABLE, raising=False)
     results = made(tmp_path / "sound")
     site.write_site(results, tmp_path / "html")
     return {

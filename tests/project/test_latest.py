@@ -3,7 +3,7 @@
 import pytest
 
 from gradwatch.harness.agreement.suite import combined
-from gradwatch.harness.project import documents, latest
+from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import (
     AGREE,
     CHECK,
@@ -17,8 +17,8 @@ from gradwatch.harness.project.records import (
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(latest, "LATEST", tmp_path)
-    monkeypatch.delenv(latest.VARIABLE)
+    monkeypatch.setattr(documents, "LATEST", tmp_path)
+    monkeypatch.delenv(documents.VARIABLE)
 
 
 def verdict(op, verdict="agree", case="a", backend="torch_custom"):
@@ -31,9 +31,10 @@ def run(day, *records, machine="here", **summary):
     about = Environment(machine=machine, date=f"2026-01-0{day}", commit=str(day) * 40)
     summary = AgreeSummary(pairs={r.op: {} for r in records}, **summary)
     assert (
-        latest.keep(AGREE, documents.document(records, summary, about), combined) == ""
+        documents.keep(AGREE, documents.document(records, summary, about), combined)
+        == ""
     )
-    return documents.read(latest.LATEST / "agree.json.gz", AGREE)
+    return documents.read(documents.LATEST / "agree.json.gz", AGREE)
 
 
 def test_the_newest_verdict_of_each_case_counts_with_its_date_and_commit():
@@ -64,7 +65,7 @@ def test_a_backend_that_ran_once_is_not_missing():
 def test_machines_are_not_mixed():
     run(1, verdict("softmax"), machine="there")
     assert [r.op for r in run(2, verdict("gelu")).records] == ["gelu"]
-    aside = documents.read(latest.LATEST / "agree-there.json.gz", AGREE)
+    aside = documents.read(documents.LATEST / "agree-there.json.gz", AGREE)
     assert [r.op for r in aside.records] == ["softmax"]
 
 
@@ -75,17 +76,19 @@ ODD = '{"schema": 1, "environment": {}, "summary": {}, "records": [7]}'
     ("content", "said"), [("{", "not readable as JSON"), (ODD, "Expected `object`")]
 )
 def test_a_file_that_cannot_be_read_is_left_as_it_is(content, said):
-    file = latest.LATEST / "check.json.gz"
+    file = documents.LATEST / "check.json.gz"
     file.write_text(content)
     told = CheckRecord(name="a against b", passes=True, told="passes")
-    why = latest.keep(CHECK, documents.document([told], NoSummary()))
+    why = documents.keep(CHECK, documents.document([told], NoSummary()))
     assert f"check.json.gz: {said}" in why
     assert file.read_text() == content
 
 
 def test_outside_of_a_project_nothing_is_written(monkeypatch):
-    nowhere = latest.PROJECT.__class__(latest.ROOT, (), (), (), problem="none here")
-    monkeypatch.setattr(latest, "PROJECT", nowhere)
+    nowhere = documents.PROJECT.__class__(
+        documents.ROOT, (), (), (), problem="none here"
+    )
+    monkeypatch.setattr(documents, "PROJECT", nowhere)
     told = CheckRecord(name="a against b", passes=True, told="passes")
-    assert latest.keep(CHECK, documents.document([told], NoSummary())) == ""
-    assert not [*latest.LATEST.iterdir()]
+    assert documents.keep(CHECK, documents.document([told], NoSummary())) == ""
+    assert not [*documents.LATEST.iterdir()]

@@ -14,7 +14,7 @@ from gradwatch.harness.judging import verdict
 from gradwatch.harness.judging.cases import Regime, lengths, resized, trial, trials
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.selftest import examine as examine_module
-from gradwatch.harness.selftest import rivals, run, scoring
+from gradwatch.harness.selftest import run, scoring
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted, read_mistakes
 from gradwatch.harness.selftest.run import QUICK, chosen
@@ -249,7 +249,7 @@ def test_allclose_broadcasts_a_wrong_shape_and_the_judge_does_not(checked):
 def test_without_pytorch_its_judges_are_not_asked():
     score = tried(["mul"], ["normal"], ["float64"], cases=1, gradcheck=True)
     asked = {judge for _, run in score.runs for judge in run.asked}
-    assert asked.isdisjoint(rivals.OF_TORCH)
+    assert asked.isdisjoint(examine_module.OF_TORCH)
 
 
 # Calibration --------------------------------------------------------------------

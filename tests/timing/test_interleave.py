@@ -85,7 +85,7 @@ def measure(run, **options):
 
 
 def samples(seconds, **changes):
-    fields = {"calls": 1, "faults": 0.0, "short": None, "load": 0.5}
+    fields = {"calls": 1, "faults": 0.0}
     return Samples(seconds=np.asarray(seconds), **fields | changes)
 
 
@@ -147,7 +147,7 @@ def test_the_first_call_and_the_warm_up_are_apart():
         timer=machine.timer,
     )
     assert found.seconds.max() == pytest.approx(1e-3)
-    assert found.short is None
+    assert not found.short
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_budget_is_kept_and_used(cost, budget):
     runs = {"a": machine.work(cost), "b": machine.work(2 * cost)}
     found = interleave(runs, budget=budget, timer=machine.timer)["b"]
     assert 0.95 * budget <= machine.seconds <= budget * (1 + 1e-9)
-    assert found.short is None
+    assert not found.short
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,6 @@ def test_page_faults_are_counted_per_call():
         ({"faults": 0.4}, 0, None),
         ({"faults": 3.0}, 0, "3 page faults"),
         ({"faults": 3.0}, 4_000_000, None),
-        ({"load": 2.5}, 0, "load 2.5"),
     ],
 )
 def test_circumstances_that_mislead_are_named(changes, moved, doubt):
@@ -319,6 +318,13 @@ def test_two_per_cent_are_found_and_none_are_not(factor, verdict, seed, neighbou
     assert found.ratio.value == pytest.approx(factor, abs=0.004)
 
 
+@pytest.fixture
+def garbage_stays(monkeypatch):
+    """To collect it sixty times takes seconds."""
+    monkeypatch.setattr(gc, "collect", lambda *generation: 0)
+
+
+@pytest.mark.usefixtures("garbage_stays")
 def test_the_interval_of_a_comparison_covers_beside_a_neighbour():
     def covers(seed):
         machine = Machine(seed, noise=0.1, neighbour=3.0)
@@ -361,6 +367,7 @@ def test_the_same_seed_draws_the_same_order():
     assert order(1) == order(1) != order(2)
 
 
+@pytest.mark.usefixtures("garbage_stays")
 def test_noise_is_that_of_either_side_against_itself():
     def noise(seed):
         machine = Machine(seed, noise=0.05)

@@ -90,10 +90,3 @@ def test_too_few_values_span_their_range_and_admit_it(interval, n):
     found = interval([math.log(1.5), *[0.0] * (n - 1)])
     assert found.level == 1 - 2.0 ** (1 - n) < LEVEL
     assert not found.resolved
-
-
-@pytest.mark.parametrize("bad", [[], [1.0, math.nan], [math.inf], [[1.0]]])
-@pytest.mark.parametrize("interval", [of_median, resampled])
-def test_values_without_an_interval_are_refused(interval, bad):
-    with pytest.raises(ValueError, match="finite"):
-        interval(bad)

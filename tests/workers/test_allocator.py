@@ -86,7 +86,7 @@ def test_a_pinned_process_fetches_no_page_twice(mebibytes, where):
 @needs_glibc
 def test_fresh_pages_that_a_page_has_given_to_its_rival_are_a_doubt():
     faults = faults_per_call("toggled", 1 << 20, **MALLOC_ENVIRONMENT)
-    samples = Samples(np.ones(8), 1, faults, None, load=0.0)
+    samples = Samples(np.ones(8), 1, faults)
     assert faults > 256
     assert samples.doubts(moved=3 << 20) == (f"{faults:.0f} page faults per call",)
 

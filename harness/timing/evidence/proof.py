@@ -1,9 +1,8 @@
 """Whether a time may be shown: the timed calls themselves are judged.
 
-When the clock has stopped, a worker hands over what some of the timed calls computed.
-These results are judged like any other, against the numbers that lay there at that very
-call. And the clock of this process, which a page over there cannot reach, must agree
-with the worker's.
+When the clock has stopped, a worker hands over what some of the timed calls computed,
+to be judged against the numbers that lay there at that very call. And the clock of this
+process, which a page over there cannot reach, must agree with the worker's.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gradwatch.harness.judging.cases import MOVED, run_formula
+from gradwatch.harness.judging.cases import MOVED
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question
+from gradwatch.harness.judging.reference import nodes_of
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.evidence.rotation import Place
@@ -300,25 +300,17 @@ class Work(NamedTuple):
 
 def work(problem: Problem) -> dict[str, Work]:
     """The least work of forward and of backward, without saved tensors."""
-    op = problem.op
-    leaves = {n: graph.variable(a) for n, a in problem.inputs.items()}
-    results = run_formula(problem, leaves)
-    named = dict(zip(op.outputs, results, strict=False))
-    pairs = [
-        (named[n], np.ones(named[n].shape) if dy is None else dy)
-        for n, dy in zip(op.outputs, problem.cotangents, strict=True)
-        if n not in op.integers
-    ]
-    wanted = [leaves[n] for n in problem.wanted]
-    nodes = graph.gradient([y for y, _ in pairs], [dy for _, dy in pairs], wanted)
-    gradients = [node for node in nodes if node is not None]
+    held = next(a for a in problem.inputs.values() if a.dtype.kind not in "biu")
+    nodes = nodes_of(problem, held.dtype)
+    results = [nodes.pop(name) for name in problem.op.outputs + problem.op.state]
     forward = set(graph.topological_order(results))
-    backward = set(graph.topological_order(gradients)) - forward
-    inputs, made, given = (
-        sum(node.value.nbytes for node in nodes)
-        for nodes in (leaves.values(), results, gradients)
+    backward = set(graph.topological_order(nodes.values())) - forward
+    made, given = (
+        sum(node.value.nbytes for node in several)
+        for several in (results, nodes.values())
     )
-    cotangents = sum(y.value.nbytes for y, _ in pairs)
+    inputs = sum(array.nbytes for array in problem.inputs.values())
+    cotangents = sum(dy.nbytes for dy in problem.cotangents if dy is not None)
     return {
         "forward": Work(inputs + made, sum(map(_flops, forward))),
         "backward": Work(inputs + cotangents + given, sum(map(_flops, backward))),

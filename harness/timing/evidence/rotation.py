@@ -1,15 +1,10 @@
 """Inputs that change while they are timed, and results kept from timed calls.
 
-A call that is timed again and again on the same input need not do its work again. So
-the values change under the clock's hands: before a sample, outside the clock, other
-numbers are written where an input or a cotangent lies; where a tensor is a copy of its
-array the step is made again, in fresh memory. Neither pointer, nor shape, nor version,
-nor the first element tells what the right answer is. Of some calls, drawn at random,
-and of the last one the results are kept; the main process judges them when the clock
-has stopped.
-
-All steps timed in turn share the same arrays, in the same order of changes: where an
-array lies is worth more than most differences between two implementations.
+Before a sample, outside the clock, other numbers are written where an input or a
+cotangent lies; where a tensor is a copy of its array, the step is made again. Of some
+calls, drawn at random, and of the last one the results are kept, to be judged when the
+clock has stopped. All steps timed in turn share the same arrays: where these lie is
+worth more than most differences between two implementations.
 """
 
 from __future__ import annotations
