@@ -109,10 +109,11 @@ class MeasurementTarget:
         first = min(self.frameworks, key=lambda name: name == "numpy")
         python = Interpreter(first, self.python, str(self.python))
         threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+        worker = Worker(python, threads=threads, measured=self.measured)
         try:
-            worker = Worker(python, threads=threads, measured=self.measured)
             worker.facts  # noqa: B018  # it has started when it has told them
         except Died as reason:
+            worker.close()
             raise NotMeasured(str(reason)) from None
         return worker
 

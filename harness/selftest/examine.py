@@ -319,10 +319,7 @@ def _run(
 
 
 def _result(problem: Problem, manual: Manual) -> Result:
-    """Run a `manual` in the problem's precision.
-
-    For 16-bit types it runs in float32 and rounds the results, as fused kernels do.
-    """
+    """Run a `manual` in its precision; 16 bits in float32, as fused kernels do."""
     precision = PRECISIONS.get(problem.dtype)
     if precision is None or precision.digits >= PRECISIONS["float32"].digits:
         return _run_step(numpy_manual.Manual(problem, manual))

@@ -126,10 +126,7 @@ def _spoilt(
     dys: Callable[[Array], Any] = np.asarray,
     gradients: Callable[[Gradients, Inputs], Sequence[Any]] = lambda out, inputs: out,
 ) -> Change:
-    """Spoil the tensors that a backward saves, its cotangents, or what comes out.
-
-    Outputs and state come out right.
-    """
+    """Spoil the tensors that a backward saves, its cotangents, or its gradients."""
 
     def plant(manual: Manual) -> Manual:
         def wrong(*inputs: Any, **attributes: Any) -> Any:

@@ -29,22 +29,16 @@ from gradwatch.impls.contract import Op
 
 @dataclass(frozen=True)
 class Extent:
-    """How many trials the self-test runs.
+    """How many trials the self-test runs: in which regimes, by precision.
 
-    Attributes:
-        planted: Regimes in which errors are planted, by precision.
-        gradcheck: Regimes in which gradcheck runs as well.
-        right: Regimes in which right gradients are judged, by precision.
-        tensors: Smallest number of right tensors required in float64 and in float32.
-        second: Regimes of the second order, in float64 and float32.
-        second_tensors: Smallest number of its right tensors required.
+    tensors: how many right ones there must be, in float64 and in float32.
     """
 
     planted: dict[str, Sequence[str]]
     gradcheck: Sequence[str]
     right: dict[str, Sequence[str]]
     tensors: int
-    second: Sequence[str]
+    second: Sequence[str]  # of the second order, in float64 and float32
     second_tensors: int
 
 
@@ -97,10 +91,7 @@ def chosen(
 def _in_turn(
     regimes: Mapping[str, Sequence[str]], op: Op, seed: int
 ) -> Iterator[Trial]:
-    """A case of an op in each precision and regime, which take turns.
-
-    All cases of 60 ops would take an hour on two cores.
-    """
+    """Cases in turn, one in each precision and regime: all would take an hour."""
     turns = itertools.cycle(op.cases.values())
     for dtype, names in regimes.items():
         for name, case in zip(names, turns, strict=False):

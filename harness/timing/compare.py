@@ -248,11 +248,21 @@ def compare_phases(
             have done their work.
     """
     started = time.monotonic()
-    taken = _pairs(a, b, plan, phases)
-    seconds = (time.monotonic() - started) / len(phases)
-    return [
-        _record(a, b, plan, phase, pairs, seconds) for phase, pairs in taken.items()
-    ]
+    order, sources = random.Random(plan.seed), variants(plan.trial, plan.seed)
+    judge = Judge([source.problem for source in sources], plan.device)
+    taken = {phase: list[Comparison]() for phase in phases}
+    unclear, count = [*phases], 0
+    most = 1 if a.place == b.place else plan.pairs
+    while unclear and count < most:
+        pair = _one_pair(a, b, plan, order, judge, unclear, not count)
+        count += 1
+        for phase, one in pair.items():
+            taken[phase].append(one)
+        if plan.enough(count) and count >= FEWEST:
+            break
+        unclear = [p for p in unclear if not is_clear(*_logs(taken[p]), plan.least)]
+    took = (time.monotonic() - started) / len(phases)
+    return [_record(a, b, plan, phase, pairs, took) for phase, pairs in taken.items()]
 
 
 def _record(
@@ -319,26 +329,6 @@ def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
                 _check(worker((one.framework, one.measured, plan.threads)), one, plan)
 
         yield judge
-
-
-def _pairs(
-    a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
-) -> dict[Phase, list[Comparison]]:
-    """Time pairs of fresh processes until it is clear; sides that can share one do."""
-    order, sources = random.Random(plan.seed), variants(plan.trial, plan.seed)
-    judge = Judge([source.problem for source in sources], plan.device)
-    taken = {phase: list[Comparison]() for phase in phases}
-    unclear, count = [*phases], 0
-    most = 1 if a.place == b.place else plan.pairs
-    while unclear and count < most:
-        pair = _one_pair(a, b, plan, order, judge, unclear, not count)
-        count += 1
-        for phase, one in pair.items():
-            taken[phase].append(one)
-        if plan.enough(count) and count >= FEWEST:
-            break
-        unclear = [p for p in unclear if not is_clear(*_logs(taken[p]), plan.least)]
-    return taken
 
 
 def _logs(pairs: Sequence[Comparison]) -> tuple[list[float], list[float]]:

@@ -161,14 +161,11 @@ def computed(request: Request) -> dict[str, Any]:
 def _shown_by_events(
     timer: EventTimer, run: Run, seconds: float, now: Callable[[], float]
 ) -> float:
-    """The share of the device's work that its events enclose, of one call and of many.
-
-    Of one, because streams of several calls work beside each other.
-    """
+    """The share of the device's work that its events enclose, of one call or many."""
     long = LONG_BESIDE * BESIDE
     many = math.ceil(long / max(seconds, long / IN_A_ROW))
     shares = [1.0]
-    for calls in (1, many):
+    for calls in (1, many):  # streams of several calls work beside each other
         visible, hidden = timer.outlasted(run, calls, now)
         if hidden > BESIDE:
             shares.append(visible / (visible + hidden))

@@ -161,11 +161,9 @@ def proven(take: Callable[[], tuple[T, Claims]], judge: Judge) -> tuple[T, Refus
 
 
 def _unrest(claims: Claims) -> str:
-    """Return that a worker has worked while others were timed, or "".
-
-    The threads of several wait for each other in a loop, and so do those that poll.
-    """
+    """Return that a worker has worked while others were timed, or ""."""
     for worker, _ in claims.values():
+        # Several threads wait for each other in a loop, as do those that poll.
         polls = worker.facts["threads"] > 1 or traits_of(worker.framework).polls
         if not polls and worker.unrest() > RESTLESS:
             return f"a process of {worker.framework} works while others are timed"
