@@ -1,18 +1,12 @@
 """Finds lasting steps and slow drift in a series of measurements, one value per run.
 
-Each jump is compared with the differences between equally long stretches elsewhere in
-the *same series*, so no model of the noise is assumed. docs/changes.md has the method
-and its scores.
-
-Candidates are the local maxima of the differences between neighbouring windows, for
-several lengths. The weakest one is removed until every cut has at least `CUT` standard
-errors; first with clipped means, then, at a refined position and on the original
-values, with medians. In a short series, the large steps that a kernel test finds are
-added. Before all that, stray values are dropped and the noise is estimated: the median
-magnitude of the differences between neighbouring windows of w values gives the variance
-of a mean of w values, with autocorrelation, for every w.
-
-Constants without another source come from the tuning split of the evaluation script
+A jump is compared with the differences between equally long stretches elsewhere in the
+*same series*: no model of the noise is assumed. docs/changes.md has method and scores.
+Candidates are the local maxima of the differences between neighbouring windows. The
+weakest is removed until every cut has `CUT` standard errors: first with clipped means,
+then, at a refined position and on the original values, with medians. The variance of a
+mean of w values, with autocorrelation, is that of the differences between neighbouring
+windows of w values. Constants without another source come from the tuning split of
 scripts/studies/changes.py.
 """
 

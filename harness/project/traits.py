@@ -20,54 +20,36 @@ _BACKENDS = Path(__file__).parents[2] / "impls" / "backends"
 
 @dataclass(frozen=True)
 class Traits:
-    """What the harness has to know of a framework or a backend; most need nothing.
+    """What the harness has to know of a framework or a backend; most need nothing."""
 
-    Attributes:
-        title: Its name in prose.
-        on_request: What it costs, if it runs only where it is named; else "".
-        compiles: It compiles each shape and precision, which takes seconds; `agree`
-            judges a sample of it unless more is named.
-        compiles_into: The variable that names the folder for what it compiles, where
-            a process needs its own: what the user has compiled does not grow.
-        sampled: Precisions of that sample.
-        crashes: Legal inputs crash it again and again, so it runs last.
-        polls: Its threads poll for work and so are never idle.
-        flushes: Why it takes subnormal numbers on the CPU for zero; "" if it does not.
-        shares_memory: Its tensors on the CPU use the memory of NumPy's arrays.
-        learns_wanted: Its backward learns which gradients are wanted. (Each choice is
-            another program for what compiles: declare that it does not.)
-        replaces: Functions of its own that it replaces itself; no gradient depends on
-            them.
-        settings: Attributes that change what others compute, by their dotted names.
-        forks: A fork of a process that has imported it, and computed on the CPU, can
-            use it: each page gets one. (No thread of its own runs.)
-        finishes_importing: It imports the rest of itself at its first backward.
-        numpy_below: First major version of NumPy that it cannot be imported with.
-        second_order: It has forward mode or a double backward.
-        half: It has kernels in 16 bits on the CPU.
-        second_order_listed: Its defects of second order are all known outcomes.
-        names: Its own call for a name of the array API, as a script writes it; for ""
-            the module that has all others.
-    """
-
-    title: str = ""
-    on_request: str = ""
+    title: str = ""  # its name in prose
+    on_request: str = ""  # what it costs, if it runs only where it is named
+    #: It compiles each shape and precision, which takes seconds; `agree` judges a
+    #: sample of it unless more is named.
     compiles: bool = False
+    #: The variable that names the folder for what it compiles, where a process needs
+    #: its own: what the user has compiled does not grow.
     compiles_into: str = ""
-    sampled: tuple[str, ...] = ("float32",)
-    crashes: bool = False
-    polls: bool = False
-    flushes: str = ""
-    shares_memory: bool = False
+    sampled: tuple[str, ...] = ("float32",)  # precisions of that sample
+    crashes: bool = False  # legal inputs crash it again and again, so it runs last
+    polls: bool = False  # its threads poll for work and so are never idle
+    flushes: str = ""  # why it takes subnormal numbers on the CPU for zero, if so
+    shares_memory: bool = False  # its tensors on the CPU use that of NumPy's arrays
+    #: Its backward learns which gradients are wanted. (Each choice is another program
+    #: for what compiles: declare that it does not.)
     learns_wanted: bool = True
-    replaces: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()  # its own functions; no gradient depends on them
+    settings: tuple[str, ...] = ()  # that change what others compute, by dotted names
+    #: A fork of a process that has imported it, and computed on the CPU, can use it:
+    #: each page gets one. (No thread of its own runs.)
     forks: bool = False
-    finishes_importing: bool = False
-    numpy_below: int = 0
-    second_order: bool = True
-    half: bool = True
-    second_order_listed: bool = False
+    finishes_importing: bool = False  # imports its rest at its first backward
+    numpy_below: int = 0  # first major version of NumPy it cannot be imported with
+    second_order: bool = True  # it has forward mode or a double backward
+    half: bool = True  # it has kernels in 16 bits on the CPU
+    second_order_listed: bool = False  # all its defects of that are known outcomes
+    #: Its own call for a name of the array API, as a script writes it; for "" the
+    #: module that has all others.
     names: dict[str, str] = field(default_factory=dict)
 
 
