@@ -175,11 +175,10 @@ def target(text: str) -> Any:
 
 def loaded(path: Path) -> ModuleType:
     """A file as a module; UnknownName where there is none."""
-    if not path.is_file():
-        raise UnknownName(f"no file at {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    found = path.is_file() and path.suffix == ".py"
+    spec = importlib.util.spec_from_file_location(path.stem, path) if found else None
     if spec is None or spec.loader is None:
-        raise UnknownName(f"{path} is no Python file")
+        raise UnknownName(f"no file at {path} that Python can import")
     module = importlib.util.module_from_spec(spec)
     other = getattr(sys.modules.get(path.stem), "__file__", module.__file__)
     if other == module.__file__ and path.stem not in sys.stdlib_module_names:

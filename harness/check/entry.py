@@ -6,7 +6,9 @@ import contextlib
 import copy
 import inspect
 import math
+import os
 import re
+import sys
 import time
 import traceback
 import warnings
@@ -22,7 +24,7 @@ from gradwatch.harness.check.choice import (
     handed_over,
     planned,
 )
-from gradwatch.harness.check.examine import examined, in_process, row_of
+from gradwatch.harness.check.examine import examined, row_of
 from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
     Elsewhere,
@@ -347,7 +349,10 @@ class Session:
         def rows() -> list[Row]:
             return examined(*asked) if trial.as_given or self._takes(trial) else []
 
-        if not self.used.forks():
+        # A fork has neither a GPU nor the threads of these.
+        threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
+        gpu = not threads and sys.modules["torch"].cuda.is_available()
+        if threads or gpu or not hasattr(os, "fork"):
             return rows()
         try:
             return forked(rows)
@@ -372,8 +377,8 @@ class Session:
         if isinstance(candidate, Elsewhere):
             used = candidate.train
         else:
-            copied = copy.deepcopy(in_process(self.subject, candidate))
-            used = partial(_asked, Training(copied))
+            own = self.subject.own if candidate is None else candidate
+            used = partial(_asked, Training(copy.deepcopy(own)))
         for dtype in dict.fromkeys(trial.dtype for trial in trials):
             of_one = [trial for trial in trials if trial.dtype == dtype]
             asked = self.choice.train, self.seed, self.compute, self.notes, self.steps

@@ -91,14 +91,6 @@ def row_of(
     return Row(*made, own=trial.as_given, edge=trial.edge)
 
 
-def in_process(subject: Any, candidate: Function | Elsewhere | None) -> Function:
-    """Return what can be called here; for what is apart the reference stands in."""
-    if candidate is None or isinstance(candidate, Elsewhere):
-        own: Function = subject.own
-        return own
-    return candidate
-
-
 class Bench:
     """A candidate at one trial, beside the reference, which has run forward.
 
@@ -123,9 +115,11 @@ class Bench:
         self.compute, self.diagnoses = compute, diagnoses
         self.bound = bound = subject.bound(trial)
         self.expected = self.used.forward(bound.call, bound.tensors, bound.wanted)
-        judged: Any = candidate if isinstance(candidate, Elsewhere) else self.used
+        apart = isinstance(candidate, Elsewhere)
+        judged: Any = candidate if apart else self.used
         self.observe = judged.observe
-        own = in_process(subject, candidate)
+        # For what is apart the reference stands in.
+        own: Any = subject.own if apart or candidate is None else candidate
         self.call = self.used.bind(own, bound.call, bound.tensors)
 
     def cotangents(self) -> list[Any]:
@@ -189,7 +183,8 @@ class Bench:
         named = dict(zip(self.second_names(cotangents), got, strict=True))
         judgements = self._judge(right, {n: (t, None) for n, t in named.items()})
         wrong = order == "hvp" and not all(j.passes for j in judgements)
-        cause = self.used.cause_of(self.call, bound) if wrong else ""
+        asked = wrong and hasattr(self.used, "cause_of")
+        cause = self.used.cause_of(self.call, bound) if asked else ""
         for j in judgements:
             why = cause or (UNRECORDED if named[j.tensor] is None else "")
             by_input = j.tensor.startswith("hvp.d") and not j.passes
@@ -361,9 +356,8 @@ class Bench:
         own numbers: those of other trials may all be so near, as tiny ones are.
         """
         found, traced = right.judge(arrays, dtypes), self.bound.traced
-        if all(j.passes for j in found) or traced is None:
-            return found
-        if not traced.contested(self.trial.dtype):
+        right_already = traced is None or all(j.passes for j in found)
+        if right_already or not traced.contested(self.trial.dtype):
             return found
         other = self.truth(self.given, traced.as_run())
         ran = other.judge(arrays, dtypes)
@@ -379,8 +373,14 @@ class Bench:
         if all(j.passes for j in found):
             return found
 
-        exact = right.known
-        turned = [other.known, *self._turned(traced, exact)]
+        exact, turned = right.known, [other.known]
+        if exact is not None:  # chosen by numbers that are moved
+            rng = np.random.default_rng(0)
+            reach = exact.limit * exact.arithmetics[-1].roundoff
+            for _ in range(TURNS):
+                with contextlib.suppress(Exception):  # another number fits nothing
+                    ran_so = traced.as_run(reach, rng)
+                    turned.append(self.truth(self.given, ran_so).right)
 
         def is_open(j: Judgement) -> bool:
             if j.passes or not np.isfinite(j.got) or exact is None:
@@ -403,16 +403,6 @@ class Bench:
             else j
             for j in found
         )
-
-    def _turned(self, traced: Any, exact: Reference | None) -> Iterator[Reference]:
-        """The right tensors, elements being chosen by numbers that are moved."""
-        rng = np.random.default_rng(0)
-        if exact is None:
-            return
-        reach = exact.limit * exact.arithmetics[-1].roundoff
-        for _ in range(TURNS):
-            with contextlib.suppress(Exception):  # another number of them fits nothing
-                yield self.truth(self.given, traced.as_run(reach, rng)).right
 
 
 class Growth:

@@ -56,12 +56,22 @@ def script(
     if row is None:
         return ""
     trial = tried[row.dtype, row.trial]
+    wanted = row.judgement.tensor, row.judgement.verdict
+
+    def failing(attempt: Trial) -> Row | None:
+        try:
+            rows = examined(subject, candidate, attempt)
+        except Exception:  # noqa: BLE001  # the reference takes no such input
+            return None
+        judged = ((r, (r.judgement.tensor, r.judgement.verdict)) for r in rows)
+        return next((r for r, found in judged if found == wanted), None)
+
     with trial.framework.precision(trial.dtype):
-        found = _shrunk(subject, candidate, trial, row)
-        if found is None:  # it is wrong after other steps of a training alone
-            return ""
-        trial, row = found
-        return _written(Bench(subject, candidate, trial), row, source)
+        if trial.state is not None and failing(trial) is None:
+            return ""  # it is wrong after other steps of a training alone
+        end = time.monotonic() + SECONDS
+        trial, last = descend((trial, row), _shorter, failing, end)
+        return _written(Bench(subject, candidate, trial), last, source)
 
 
 def _written(bench: Bench, row: Row, source: str) -> str:
@@ -146,28 +156,6 @@ def _called(call: Any, bound: Bound, used: Any) -> str:
 
 
 # As small as it gets --------------------------------------------------------------
-
-
-def _shrunk(
-    subject: Any, candidate: Function | Elsewhere | None, trial: Trial, row: Row
-) -> tuple[Trial, Row] | None:
-    """A trial of fewer numbers in which the same tensor fails alike.
-
-    None for a step of a training that is right alone.
-    """
-
-    def failing(attempt: Trial) -> Row | None:
-        try:
-            rows = examined(subject, candidate, attempt)
-        except Exception:  # noqa: BLE001  # the reference takes no such input
-            return None
-        wanted = row.judgement.tensor, row.judgement.verdict
-        judged = ((r, (r.judgement.tensor, r.judgement.verdict)) for r in rows)
-        return next((r for r, found in judged if found == wanted), None)
-
-    if trial.state is not None and failing(trial) is None:
-        return None
-    return descend((trial, row), _shorter, failing, time.monotonic() + SECONDS)
 
 
 def _shorter(trial: Trial) -> Iterator[Trial]:

@@ -119,8 +119,8 @@ class Stage:
         self.is_first = self.number < 0
         module = getattr(self.subject, "module", None)
         self.learns = not self.plain.call.state or self._of("learn", (False, True))
-        is_drawn = not self.is_first and self.shares["train"] < 0.25
-        self.flipped = module is not None and is_drawn
+        drawn = not self.is_first and self.shares["train"] < 0.25
+        self.flipped = drawn and module is not None
         self.trains = module is None or module.training != self.flipped
         if module is not None and self.flipped:
             self.subject = TorchSubject(copy.deepcopy(module).train(self.trains))

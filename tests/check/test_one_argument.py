@@ -114,7 +114,7 @@ def root(factor):
 def test_a_forward_whose_steps_have_another_slope_needs_a_reference(factor):
     kernel = root(factor).apply
     with pytest.raises(ValueError, match=r"another slope.*check\(REFERENCE, "):
-        check(kernel, inputs=[torch.rand(3, 4) + 1])
+        check(kernel, inputs=[torch.rand(3, 4) + 1], quick=True)
 
     def power(x):
         return x ** (1 / 3)

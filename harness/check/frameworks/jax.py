@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
 
-from gradwatch.harness.check.frameworks import Bound, Forward, observation
+from gradwatch.harness.check.frameworks import Forward, observation
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.tracing.lax import is_complex, is_inexact
 from gradwatch.harness.workers.arrays import values_of
@@ -248,16 +248,6 @@ def refusals() -> Iterator[None]:
         yield
     except (TypeError, NotImplementedError) as error:
         raise Unsupported(in_short(error)) from None
-
-
-def forks() -> bool:
-    """Whether a fork of this process can run it: JAX has threads of its own."""
-    return False
-
-
-def cause_of(call: Any, bound: Bound) -> str:
-    """Why a double backward is wrong is not known here."""
-    return ""
 
 
 # Settings -----------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,12 +152,6 @@ def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> For
     return Forward(graph.outputs, followed, frozenset(graph.changed_leaves()))
 
 
-def forks() -> bool:
-    """Whether a fork of this process can run it: no GPU, and nothing with threads."""
-    threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
-    return hasattr(os, "fork") and not (threads or torch.cuda.is_available())
-
-
 # Why a double backward is wrong -----------------------------------------------------
 
 #: How a backward leaves autograd's graph, by how a person writes it.
@@ -181,7 +173,7 @@ def cause_of(call: Any, bound: Bound) -> str:
             outside = floating(value) and not value.requires_grad
             if outside and not any(same(value, given) for given in inputs):
                 kept.append(f"ctx.{name}")
-        with contextlib.suppress(OSError, TypeError):  # its source is not found
+        with contextlib.suppress(OSError, TypeError, LookupError):  # no source
             code = inspect.unwrap(vars(type(ctx))["_forward_cls"].backward)
             lines, first = inspect.getsourcelines(code)
             file = Path(inspect.getfile(code)).name

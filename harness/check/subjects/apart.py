@@ -92,9 +92,16 @@ class Apart(Elsewhere):
             process = self._process = self._begun()
             if request != self._named:
                 self._asked(None, self._seconds, *self._named)
+
+        def limited() -> None:
+            """Kill it where it takes half of the memory."""
+            with contextlib.suppress(psutil.Error):
+                if process.process.memory_info().rss > memory() // 2:
+                    process.kill()
+
         process.say(pickle.dumps(request))
         try:
-            content = self._heard(process, seconds)
+            content = process.heard(seconds, limited)
         except Died as why:
             self._process = None
             raise Raised(f"ended the process: {why}", ended=True) from None
@@ -117,16 +124,6 @@ class Apart(Elsewhere):
         self._open.callback(begun.close)
         self.missing = pickle.loads(begun.heard(PATIENCE))  # of our own code, still
         return begun
-
-    def _heard(self, process: Process, seconds: float) -> bytes:
-        """What it says; it is killed where it takes half of the memory."""
-
-        def limited() -> None:
-            with contextlib.suppress(psutil.Error):
-                if process.process.memory_info().rss > memory() // 2:
-                    process.kill()
-
-        return process.heard(seconds, limited)
 
 
 def unpacked(found: Any) -> Any:
