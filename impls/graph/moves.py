@@ -132,11 +132,18 @@ def _gather(*sources: Array, index: Array) -> Array:
     return np.asarray(whole[0][index])
 
 
+#: Values that are added up at a time: their positions are moved by 1.
+AT_ONCE = 1 << 22
+
+
 def _scatter_add(values: Array, *, index: Array, shape: tuple[int, ...]) -> Array:
     size = math.prod(shape)
     if values.dtype == np.float64:  # the same sums, several times as fast
-        flat = (index.reshape(-1) + 1, values.reshape(-1))
-        return np.bincount(*flat, minlength=size + 1)[1:].reshape(shape)
+        total, flat, terms = np.zeros(size + 1), index.reshape(-1), values.reshape(-1)
+        for start in range(0, flat.size, AT_ONCE):
+            some = slice(start, start + AT_ONCE)
+            total += np.bincount(flat[some] + 1, terms[some], minlength=size + 1)
+        return total[1:].reshape(shape)
     whole = np.zeros(size + 1, values.dtype)
     np.add.at(whole, index, values)
     return whole[:-1].reshape(shape)
@@ -146,9 +153,10 @@ def _gather_rule(dy: Node, y: Node, *sources: Node, index: Array) -> list[Node |
     parts: list[Node | None] = []
     start = 0
     for source in sources:
-        inside = (index >= start) & (index < start + source.size)
-        place = index - start if start else index
-        place = place if inside.all() else np.where(inside, place, -1)
+        place = index
+        if len(sources) > 1:
+            inside = (index >= start) & (index < start + source.size)
+            place = np.where(inside, index - start, -1)
         parts.append(scatter_add(dy, index=place, shape=source.shape))
         start += source.size
     return parts

@@ -358,6 +358,25 @@ def test_an_index_out_of_range_or_no_integer_is_refused(index):
         graph.scatter_add(x[:1], index=index, shape=(3,))
 
 
+def test_a_gather_with_padding_has_one_table_of_positions():
+    """Of a convolution it is larger than all tensors; -1 stays -1 in the gradient."""
+    x = graph.variable(np.arange(3.0))
+    y = graph.gather(x, index=np.array([-1, 2, 0, 2]))
+    (dx,) = graph.gradient([y], [np.array([9.0, 1.0, 2.0, 4.0])], [x])
+    assert dx.attributes["index"] is y.attributes["index"]
+    np.testing.assert_array_equal(dx.value, [2, 0, 5])
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 4, 100])
+def test_a_scatter_adds_up_the_same_some_values_at_a_time(at_once, monkeypatch):
+    monkeypatch.setattr("gradwatch.impls.graph.moves.AT_ONCE", at_once)
+    index = np.array([[2, -1, 0, 2], [1, 2, -1, 0]])
+    node = graph.scatter_add(
+        graph.variable(np.arange(8.0).reshape(2, 4)), index=index, shape=(2, 2)
+    )
+    np.testing.assert_array_equal(node.value, [[9, 4], [8, 0]])
+
+
 def test_values_of_another_shape_than_the_index_are_refused():
     with pytest.raises(ValueError, match=r"shape \(3,\), index of \(2,\)"):
         graph.scatter_add(np.ones(3) * graph.variable(1.0), index=[0, 1], shape=(3,))

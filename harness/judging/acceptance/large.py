@@ -406,13 +406,15 @@ class Least:
             return np.zeros(places.size)
         if name == "matmul":
             return _of_product(node).reshape(-1)[places].astype(np.float64)
-        if name in (*_SUMS, "scatter_add") and terms(node) > 1:
+        several: Any = name in _SUMS and terms(node) > 1
+        if name == "scatter_add":
+            several = (terms_of_scatter(node) > 1).reshape(node.shape)
+        if np.any(several):
             (source,) = node.inputs
             size = _value(source)
             size = np.abs(size, out=size if _is_made(source, size) else None)
-            total = graph.computed(node, [size])
-            if name == "scatter_add":
-                total *= terms_of_scatter(node).reshape(node.shape) > 1
+            total = graph.computed(node, [size]) * several
+            del size  # which may be larger than all that is judged
             if (behind := self._squares(source)) is not None:
                 total = np.sqrt(total * total + graph.computed(node, [behind]))
             return np.asarray(total.reshape(-1)[places], np.float64)
