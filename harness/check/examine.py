@@ -18,7 +18,6 @@ from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.diagnosis.sweep import Sweep
-from gradwatch.harness.judging.diagnosis.words import Words
 from gradwatch.harness.judging.draws import Draws, halves
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question
@@ -416,7 +415,7 @@ class Growth:
             return self.nodes
 
         sweep, narrowest = Sweep(build, "first"), right.arithmetics[-1]
-        self.words = Words(sweep)
+        self.sweep = sweep
         order = graph.topological_order([*sweep.order, *self.nodes.values()])
         graph.forward(order)
         draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
@@ -445,12 +444,11 @@ class Growth:
             return shares[node] / max((shares[s] for s in node.inputs), default=1.0)
 
         most = [n for n in behind if shares[n] >= SMALL * min(shares[end], 1.0)]
-        step, words = max(most, key=growth), self.words
-        made = words.sweep.made
+        step, sweep = max(most, key=growth), self.sweep
         before = reversed(graph.topological_order([step]))
-        rule = next((made[n][0] for n in before if n in made), step)
-        term = words.term(step) if step in words.sweep.flows else words.quoted(step)
-        said = f"rounding grows {growth(step):,.0f}-fold in {term}{words.line(rule)}"
+        rule = next((sweep.made[n][0] for n in before if n in sweep.made), step)
+        term = sweep.term(step) if step in sweep.flows else sweep.quoted(step)
+        said = f"rounding grows {growth(step):,.0f}-fold in {term}{sweep.line(rule)}"
         if growth(step) < 1 / SAYS_NOTHING:
             much = shares[end] / self.least
             said = f"rounding grows {much:,.0f}-fold in all, in no step by much"

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 import gradwatch
-from gradwatch.harness.judging.diagnosis.words import Words
+from gradwatch.harness.judging.diagnosis.sweep import Sweep
 from gradwatch.harness.tracing.untraceable import Place
 
 
@@ -298,6 +298,6 @@ def test_what_changes_from_run_to_run_is_named_as_that():
 
 
 def test_a_step_whose_line_is_not_known_has_no_empty_brackets():
-    words = SimpleNamespace(places={1: Place("a.py", 1), 2: Place("", 0)})
-    assert Words.line(words, 1) == " (a.py:1: )"
-    assert Words.line(words, 2) == Words.line(words, 3) == ""
+    sweep = SimpleNamespace(lines={1: Place("a.py", 1), 2: Place("", 0)})
+    assert Sweep.line(sweep, 1) == " (a.py:1: )"
+    assert Sweep.line(sweep, 2) == Sweep.line(sweep, 3) == ""

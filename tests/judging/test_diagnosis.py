@@ -166,7 +166,7 @@ def test_values_of_an_input_tell_wrong_elements_apart() -> None:
     op = Op("identity", inputs="x", cases=[Case("3", x=(3,))])
     op.implement("formula")(lambda xp, x: x * 1.0)
     (judged,) = judge(op, [x], dy, [wrong])
-    assert "those where x is at most -" in judged.diagnosis
+    assert re.search(r"those where x is -[\d.]+ to -[\d.]+$", judged.diagnosis)
 
 
 def test_an_explanation_predicts_other_numbers() -> None:
@@ -301,9 +301,12 @@ def test_second_derivatives_have_a_diagnosis() -> None:
     assert two.diagnosis.startswith("dy stands for v:")
 
 
-def test_the_other_branch_at_a_kink_is_named() -> None:
-    x = RNG.integers(-2, 3, (6, 8)).astype(np.float32)
-    dy = RNG.standard_normal(x.shape).astype(np.float32)
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_the_other_branch_at_a_kink_is_named(seed: int) -> None:
+    """And no -4e-16 in place of 0: what changes with it is the rounding of a sum."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (6, 8)).astype(np.float32)
+    dy = rng.standard_normal(x.shape).astype(np.float32)
     op = Op("gate", inputs="x", cases=[Case("3", x=(3,))])
     op.implement("formula")(lambda xp, x: xp.where(x > 0, x * x, 0.5 * x))
     (judged,) = judge(op, [x], dy, [np.where(x >= 0, 2 * x * dy, 0.5 * dy)])
@@ -481,16 +484,6 @@ def test_a_mask_that_is_filled_with_zero_is_named() -> None:
     ds = p * (dy @ v.T - ((dy @ v.T) * p).sum(-1, keepdims=True)) * CAUSAL
     found = judge(ATTENTION, [q, k, v], dy, [ds @ k, ds.T @ q, p.T @ dy])
     assert all("0 stands for -1e+09" in j.diagnosis for j in found)
-
-
-def test_a_bias_that_sums_one_axis_alone_is_named() -> None:
-    """The first place of the other axes is taken."""
-    x, dy = np.random.default_rng(3).standard_normal((2, 4, 3, 5, 2))
-    op = Op("biased", inputs="x b", cases=[Case("3", x=(4, 3, 5, 2), b=(3, 1, 1))])
-    op.implement("formula")(lambda xp, x, b: x + b)
-    wrong = dy[:, :, :1, :1].sum(0)
-    _, judged = judge(op, [x, np.ones((3, 1, 1))], dy, [dy, wrong])
-    assert "the first copy stands for all, summed along axis 0" in judged.diagnosis
 
 
 def test_values_between_two_bounds_tell_wrong_elements_apart() -> None:

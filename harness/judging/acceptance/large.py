@@ -24,9 +24,11 @@ judgement are choices among equal numbers, and what might be vacuous to a quarte
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
+import operator
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,14 +144,28 @@ class Look:
                     self.far.setdefault(name, _farthest(array, nodes[name].value))
 
     def _computed(
-        self, node: Node, arrays: Sequence[Array | None], spare: Array | None = None
+        self, node: Node, arrays: Sequence[Any], spare: Array | None = None
     ) -> Array:
-        """A node's value; that of a choice among equal numbers is noted."""
-        name = operation(node)
-        if name in _TIED and not self.tied:
-            self.tied = _TIED[name](node, *arrays)
-        if self.dtype == "float64" and name in _CAREFUL:
-            return _CAREFUL[name](node, *arrays)
+        """A node's value; that of a choice among equal numbers is noted.
+
+        Added up one by one, equal terms round the same way each time, in NumPy as in a
+        kernel that is judged. A reference in float64 must not share that loss.
+        """
+        a, b = arrays[0], arrays[-1]
+        match operation(node):
+            case "share" | "sign" as name:
+                self.tied |= bool((a == (b if name == "share" else 0)).any())
+            case "pick":
+                top = np.max(a, axis=node.attributes["axis"], keepdims=True)
+                self.tied |= np.count_nonzero(a == top) != top.size
+            case "matmul" if self.dtype == "float64":
+                starts = range(0, max(a.shape[-1], 1), TOGETHER)
+                some = (slice(start, start + TOGETHER) for start in starts)
+                products = (a[..., terms] @ b[..., terms, :] for terms in some)
+                return np.asarray(functools.reduce(operator.iadd, products))
+            case "sum" | "sum_to" if self.dtype == "float64":
+                total = np.sum(a, summed_axes(node, a.shape), np.longdouble)
+                return np.asarray(total, np.float64).reshape(node.shape)
         return graph.computed(node, arrays, spare)
 
     def _judged(self, name: str, node: Node, got: Array) -> Judgement | None:
@@ -256,46 +272,6 @@ class Look:
         return share_of_silent(truth, self.limit), blunt
 
 
-def _tied(node: Node, x: Array) -> bool:
-    axis = node.attributes["axis"]
-    chosen = np.count_nonzero(x == np.max(x, axis=axis, keepdims=True))
-    return bool(chosen != x.size // x.shape[axis])
-
-
-#: Whether a choice is among equal numbers: the gradient is a set there.
-_TIED: dict[str, Callable[..., bool]] = {
-    "share": lambda node, a, b: bool((a == b).any()),
-    "sign": lambda node, a: bool((a == 0).any()),
-    "pick": _tied,
-}
-
-
-def _in_blocks(node: Node, a: Array, b: Array) -> Array:
-    """A matrix product, some terms at a time."""
-    total = a[..., :TOGETHER] @ b[..., :TOGETHER, :]
-    for start in range(TOGETHER, a.shape[-1], TOGETHER):
-        part = slice(start, start + TOGETHER)
-        total += a[..., part] @ b[..., part, :]
-    return np.asarray(total)
-
-
-def _in_extended(node: Node, x: Array) -> Array:
-    shape = node.attributes.get("shape")
-    kept = shape is not None or bool(node.attributes["keepdims"])
-    total = np.sum(x, summed_axes(node, x.shape), np.longdouble, keepdims=kept)
-    found: Array = np.asarray(total).astype(np.float64)
-    return found if shape is None else found.reshape(shape)
-
-
-#: Added up one by one, equal terms round the same way each time, in NumPy as in a
-#: kernel that is judged. A reference in float64 must not share that loss.
-_CAREFUL: dict[str, Callable[..., Array]] = {
-    "sum": _in_extended,
-    "sum_to": _in_extended,
-    "matmul": _in_blocks,
-}
-
-
 def _farthest(got: Array, value: Array) -> Places:
     """Flat positions of the largest errors; of nan before all others."""
     with np.errstate(all="ignore"):
@@ -338,27 +314,6 @@ def _rounds(node: Node) -> bool:
     return also or name in _ROUNDED or (name in _SUMS and terms(node) > 1)
 
 
-class _Way(NamedTuple):
-    """From where elements come, by which slope, and through how many nodes more.
-
-    `found` counts the ways that were added up; it is negative where they differ.
-    """
-
-    places: Places
-    slope: Error
-    depth: int
-    found: int
-
-    def beside(self, known: _Way | None) -> _Way:
-        """The sum of both; none is enough where one comes from elsewhere."""
-        if known is None:
-            return self
-        if known.found < 0 or not np.array_equal(known.places, self.places):
-            return self._replace(found=-1)
-        depth, found = min(known.depth, self.depth), known.found + self.found
-        return _Way(known.places, known.slope + self.slope, depth, found)
-
-
 class Least:
     """The least radii of elements at flat positions.
 
@@ -379,20 +334,32 @@ class Least:
         That is the spread, and where it is `sharp` the bound.
         """
         order = graph.topological_order([node])
-        users = Counter(source for other in order for source in other.inputs)
-        self._users = users
-        ways = {node: _Way(places, np.ones(places.size), DEPTH, users[node])}
+        self._users = users = Counter(n for other in order for n in other.inputs)
+        users[node] = 1
+        # From where elements come, by which slope, and through how many nodes more.
+        ways = defaultdict[Node, list[tuple[Places, Any, int]]](list)
+        ways[node] = [(places, np.ones(places.size), DEPTH)]
         total, squares = np.zeros(places.size), np.zeros(places.size)
         for other in reversed(order):
-            way = ways.get(other)
-            if way is None or way.found != users[other]:
+            found = ways.pop(other, [])
+            if not found or len(found) != users[other]:
                 continue  # there may be other ways
-            reached = np.abs(way.slope) * self._own(other, way.places)
+            here, _, depth = min(found, key=lambda way: way[2])
+            if not all(np.array_equal(way[0], here) for way in found):
+                continue
+            slope, name = sum(way[1] for way in found), operation(other)
+            reached = np.abs(slope) * self._own(other, here)
             total += reached
             squares += reached * reached
-            for source, there, slope in self._sources(other, way.places, way.depth):
-                new = _Way(there, slope * way.slope, way.depth - 1, 1)
-                ways[source] = new.beside(ways.get(source))
+            if not depth or name not in (*_SLOPES, "multiply", "divide"):
+                continue
+            there = [self._came_from(other, i, here) for i in range(len(other.inputs))]
+            by: Sequence[Any] = _SLOPES.get(name, ())
+            if not by:
+                a, b = map(self._at, other.inputs, there)
+                by = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
+            for source, behind, each in zip(other.inputs, there, by, strict=True):
+                ways[source].append((behind, each * slope, depth - 1))
         least = np.where(sharp, total, SURE * np.sqrt(squares))
         return np.asarray(self.unit * least)
 
@@ -432,20 +399,6 @@ class Least:
         behind = self._squares(node.inputs[0]) if operation(node) in MOVED else None
         return None if behind is None else graph.computed(node, [behind])
 
-    def _sources(
-        self, node: Node, places: Places, depth: int
-    ) -> list[tuple[Node, Places, Any]]:
-        """The inputs of which slopes are known: nodes, flat positions, slopes."""
-        name = operation(node)
-        if not depth or name not in (*_SLOPES, "multiply", "divide"):
-            return []
-        there = [self._came_from(node, i, places) for i in range(len(node.inputs))]
-        slopes: Sequence[Any] = _SLOPES.get(name, ())
-        if not slopes:
-            a, b = map(self._at, node.inputs, there)
-            slopes = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
-        return list(zip(node.inputs, there, slopes, strict=True))
-
     def _at(self, node: Node, places: Places) -> Error:
         """A node's values, in float64; computed, if they were dropped."""
         key = node, id(places)
@@ -453,11 +406,7 @@ class Least:
             return self._values[key]
         self._kept.append(places)
         if node.held or not _soon_computed(node):
-            value = node.value
-            if value.flags.c_contiguous:
-                found = value.reshape(-1)[places]
-            else:
-                found = value[np.unravel_index(places, value.shape)]
+            found = node.value.flat[places]
         else:
             behind = [self._came_from(node, i, places) for i in range(len(node.inputs))]
             inputs = list(map(self._at, node.inputs, behind))

@@ -263,13 +263,11 @@ def _gather(parts: Parts, node: Node, box: Box) -> Node:
     found = None
     for source in node.inputs:
         mine = (index >= start) & (index < start + source.size)
-        if mine.any():
+        if mine.any() or (found is None and source is node.inputs[-1]):
             held = parts.at(source, np.where(mine, index - start, -1))
-            chosen = where(mine, held, 0.0 if found is None else found)
-            found = held if mine.all() else chosen
+            found = held if found is None else where(mine, held, found)
         start += source.size
-    if found is None:  # zeros alone
-        return parts.at(node.inputs[0], np.full(index.shape, -1))
+    assert found is not None
     return found
 
 

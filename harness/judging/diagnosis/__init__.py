@@ -1,8 +1,7 @@
 """Names the mistake in a wrong gradient: the one edit of the right one that gives it.
 
-- sweep: the right gradient's graph, evaluated with edits
+- sweep: the right gradient's graph, evaluated with edits, and its nodes in words
 - edits: the list of what may stand in place of a right value
-- words: nodes in the user's terms
 - search: tries the edits against what came back
 """
 

@@ -16,8 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Make, Sweep
-from gradwatch.harness.judging.diagnosis.words import NUMBERS, factored, written
+from gradwatch.harness.judging.diagnosis.sweep import (
+    NUMBERS,
+    Array,
+    Edit,
+    Make,
+    Sweep,
+    factored,
+    written,
+)
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.harness.judging.rounding.analysis import summed_axes
 from gradwatch.impls import graph
@@ -128,11 +135,14 @@ def stand_ins(
         return {node: by(made, source, *node.inputs)}
 
     for cost, said, form in forms(value.value, digits):
-        yield Edit(cost, said.format(name), about, put(form, value), where=where)
+        yield Edit(cost, where + said.format(name), about, put(form, value))
     copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():
-        cost, said = 4 + (other.primitive is not None), f"{{1}} stands for {name}"
-        yield Edit(cost, said, (*about, other), put(copied, other), where=where)
+        cost, said = (
+            4 + (other.primitive is not None),
+            f"{where}{{1}} stands for {name}",
+        )
+        yield Edit(cost, said, (*about, other), put(copied, other))
 
 
 # Of one node ------------------------------------------------------------------------
@@ -179,7 +189,7 @@ def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
         for row, node in zip(rows, copies, strict=True):
             for edit in local(node, sweep, digits):
                 later = place[edit.about[-1]] > place[edit.about[-2:][0]]
-                row[edit.text, edit.where, later].append(edit)
+                row[edit.text, later].append(edit)
         for alike in rows[0] if len(rows) > 1 else ():
             for first, *more in zip(*(row[alike] for row in rows), strict=False):
                 text = f"{first.text}, in each of {len(rows)} copies"
@@ -211,7 +221,7 @@ def near(source: Node, sweep: Sweep) -> list[Node]:
 
 
 def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
-    """Numbers in the formula, and others in their place, or in the forward alone.
+    """Numbers in the formula, and others in their place.
 
     Equal ones become others together, and what is 1 less them, as momenta are.
     """
@@ -221,52 +231,53 @@ def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
     numbers = {n: float(n.value.reshape(-1)[0]) for n in floats}
     for node, old in numbers.items():
         alike = {n: v == old for n, v in numbers.items() if v == old or v + old == 1}
-        kinds = [({node: True}, False)]
-        kinds += [({node: True}, True)] * (node in sweep.forward)
-        kinds += [(alike, False)] * (len(alike) > 1 and node is next(iter(alike)))
-        for nodes, alone in kinds:
-            yield old, partial(_constant, sweep, nodes, alone)
+        yield old, partial(_constant, sweep, {node: True})
+        if len(alike) > 1 and node is next(iter(alike)):
+            yield old, partial(_constant, sweep, alike)
 
 
-def _constant(sweep: Sweep, like: Mapping[Node, bool], alone: bool, new: float) -> Edit:
+def _constant(sweep: Sweep, like: Mapping[Node, bool], new: float) -> Edit:
     node = next(iter(like))
     user = next((n for n in sweep.order if {node} & {*n.inputs}), node)
     rest = "" if all(like.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
     text = f"{new:.9g} stands for {{0}}{rest} in {{1}}"
-    rank = 4 + alone + 0.5 * (len(like) > 1) + 2.5 * (len(f"{new!r}") > 8)
+    rank = 4 + 0.5 * (len(like) > 1) + 2.5 * (len(f"{new!r}") > 8)
     values = {n: new if same else 1 - new for n, same in like.items()}
     edits = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}
-    made = sweep.read(edits, ahead=True) if alone else edits
-    return Edit(rank, text, (user, node, user), made)
+    return Edit(rank, text, (user, node, user), edits)
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
     """Other values wherever the backward reads one, and where it computes it again.
 
-    Also other operations, and other sums of what depends on a cotangent.
+    Also the other side of a comparison, and other sums of what depends on a cotangent.
     """
     leaves = [n for n in sweep.inputs.values() if n.dtype.kind == "f"]
     for _, text, form in _roundings(digits) if leaves else ():
         said = text.format("what is saved of the inputs")
         yield Edit(5, said, (leaves[0],), {n: by(form, n) for n in leaves})
     for node in sweep.order:
-        about, rows = (node, node), _otherwise(node)
-        found = [Edit(5.5, f"{t} in {{0}}", about, {node: m}) for t, m in rows]
+        step, found = node.primitive, list[Edit]()
         if node in sweep.flows:
-            yield from found
             for text, make in _sums(node, sweep):
                 yield Edit(4.5, text, node.inputs[:1], {node: make})
             continue
+        for side in _COMPARISONS if "how" in node.attributes else ():
+            assert step is not None
+            text = f"{side} stands for {node.attributes['how']} in {{0}}"
+            made = by(partial(step.compute, how=side), *node.inputs)
+            found.append(Edit(5.5, text, (node, node), {node: made}))
         if node.value.dtype.kind in "fb":
             saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
             found += stand_ins(node, None, digits, saved)
         again = "where the backward computes it again, "
-        again = again if node.primitive else "in all that the backward uses, "
+        again = again if step else "in all that the backward uses, "
         for edit in found:
-            edit = replace(edit, where="in the backward, ", rank=edit.rank + 1)
-            yield replace(edit, edits=sweep.read(edit.edits))
-            if node in sweep.forward and "rounded" not in edit.text:
-                yield replace(edit, where=again, rank=edit.rank + 0.5)
+            rank, text = edit.rank + 1, edit.text
+            read = sweep.read(edit.edits)
+            yield replace(edit, rank=rank, text=f"in the backward, {text}", edits=read)
+            if node in sweep.forward and "rounded" not in text:
+                yield replace(edit, rank=rank + 0.5, text=again + text)
 
 
 def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
@@ -283,15 +294,17 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
     if name not in ("sum", "sum_to"):
         return
     axes = summed_axes(node, x.shape)
-    for (copy, part), kept in itertools.product(_COPIES, (None, *axes)):
-        box = [part if i in axes and i != kept else slice(None) for i in range(x.ndim)]
-        along = "" if kept is None else f", summed along axis {kept} alone"
-        total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), tuple(box))
-        yield f"in the sum of {{term}}, the {copy}{along}", by(total, x)
+    for copy, part in _COPIES:
+        box = tuple(part if i in axes else slice(None) for i in range(x.ndim))
+        total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), box)
+        yield f"in the sum of {{term}}, the {copy}", by(total, x)
     factors = ((), *((n,) for n in near(node, sweep)[:4]))
-    for axis, how, factor in itertools.product((None, *range(x.ndim)), _HOWS, factors):
+    for axis, mean, factor in itertools.product(
+        (None, *range(x.ndim)), (False, True), factors
+    ):
+        how = "averaged" if mean else "summed"
         along = "all axes" if axis is None else f"axis {axis}"
-        total = partial(_summed, axis, node.size if how == "averaged" else None)
+        total = partial(_summed, axis, node.size if mean else None)
         yield f"{{term}} is {how} along {along} instead", by(total, x, *factor)
 
 
@@ -301,7 +314,6 @@ def _summed(axis: int | None, size: int | None, x: Array, factor: Any = 1.0) -> 
     return np.asarray(total / factor * (total.size / size if size else 1))
 
 
-_HOWS = ("summed", "averaged")
 _COPIES = (
     ("first copy stands for all", slice(1)),
     ("last copy overwrites all", slice(-1, None)),
@@ -315,28 +327,7 @@ def _written(index: Array, node: Node, source: Array) -> Array:
     return out[:-1].reshape(node.shape)
 
 
-#: What may be computed in place of an operation.
-_PAIRS = {"add": "subtract", "multiply": "divide"}
-_PAIRS |= {"subtract": "add", "divide": "multiply"}
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
-
-
-def _otherwise(node: Node) -> Iterator[tuple[str, Make]]:
-    """Another operation, comparison, or order of two operations."""
-    step = node.primitive
-    if step is None:
-        return
-    if other := _PAIRS.get(step.name):
-        how = graph.PRIMITIVES[other].compute
-        yield f"{other} stands for {step.name}", by(how, *node.inputs)
-    for new in _COMPARISONS if "how" in node.attributes else ():
-        how = partial(step.compute, how=new)
-        yield f"{new} stands for {node.attributes['how']}", by(how, *node.inputs)
-    under = node.inputs[0].primitive
-    if step.elementwise and under and len(node.inputs[0].inputs) == 2:
-        first = partial(lambda f, g, a, b: g(f(a), b), step.compute, under.compute)
-        said = f"{under.name} comes after {step.name}, not before,"
-        yield said, by(first, *node.inputs[0].inputs)
 
 
 # Of a part of a tensor, and what tells its elements from others ----------------------
@@ -419,10 +410,6 @@ def split(bad: Mask, alike: Mapping[str, Array]) -> str:
     for name, array in alike.items() if 1 < bad.sum() < bad.size - 1 else ():
         for text, seen in ((name, array), (f"|{name}|", np.abs(array))):
             low, high, rest = seen[bad].min(), seen[bad].max(), seen[~bad]
-            if (rest < low).all():
-                return f"those where {text} is at least {low:.4g}"
-            if (rest > high).all():
-                return f"those where {text} is at most {high:.4g}"
             if bad.sum() > 3 and ((rest < low) | (rest > high)).all():
                 return f"those where {text} is {low:.4g} to {high:.4g}"
     return ""

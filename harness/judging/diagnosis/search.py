@@ -16,8 +16,13 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.diagnosis import edits
-from gradwatch.harness.judging.diagnosis.sweep import Array, Edit, Sweep
-from gradwatch.harness.judging.diagnosis.words import Words, factored, written
+from gradwatch.harness.judging.diagnosis.sweep import (
+    Array,
+    Edit,
+    Sweep,
+    factored,
+    written,
+)
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
@@ -106,7 +111,6 @@ class Case:
         self.last = right.limit * arithmetic.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
         self.wholes = right.wholes(ties, arithmetic) if self.digits < SHARP else {}
-        self.words = Words(self.sweep)
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         nodes = {*self.sweep.order, *self.sweep.parts.values()}
         self.lengths = {n for node in nodes for n in (*node.shape, node.size)}
@@ -175,7 +179,7 @@ class Case:
         bits = size * min(self.digits, SHARP)
         if edit.plain and rank >= FAR - 1 and bits < BITS:
             return  # a factor without a name fits a single number
-        words = self.words.say(edit) if explained else ""
+        words = self.sweep.say(edit) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
                 one = Finding(rank, words, predict, size, bits)
@@ -311,15 +315,15 @@ def _solved(
     def short(value: float) -> float:
         return float(np.sum(error * (case.got[name] - made(value))))
 
-    first = before = old * (1 + 1.1e-3) if old else 1.1e-6
-    now, low, high = old, short(old), short(first)
+    before = old * (1 + 1.1e-3) if old else 1.1e-6
+    now, low, high = old, short(old), short(before)
     for _ in range(24):
         if not np.isfinite(low) or low == high or abs(now - before) <= 1e-14 * abs(now):
             break
         before, now, high = now, now - low * (now - before) / (low - high), low
         low = short(now)
-    step = abs(now - first) < 1e-3 * abs(first - old)  # beyond it any number would do
-    if not step and now != old and np.isfinite(now) and case.fits(name, made(now)):
+    fits = now != old and np.isfinite(now) and case.fits(name, made(now))
+    if fits and not case.fits(name, made(2 * now - old)):  # beyond a step any would do
         briefer = (0.0, *(float(f"{now:.{d}g}") for d in range(1, 6)))
         yield from [of(v) for v in briefer if case.fits(name, made(v))][:1]
 
@@ -365,7 +369,7 @@ def _common(case: Case, name: str) -> str:
     seen = "looked at " if case.sweep.parts else ""
     share = f"{int(bad.sum())} of {bad.size} elements {seen}of {name} are wrong"
     values = (*case.sweep.names, *edits.near(node, case.sweep))
-    alike = {case.words.quoted(n): n.value for n in values if n not in case.sweep.ends}
+    alike = {case.sweep.quoted(n): n.value for n in values if n not in case.sweep.ends}
     alike = {n: v for n, v in alike.items() if v.shape == bad.shape}
     if where := (not seen and edits.region_of(bad)[1]) or edits.split(bad, alike):
         return f"{share}: {where}"

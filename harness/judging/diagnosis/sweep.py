@@ -1,5 +1,7 @@
 """A gradient's graph, evaluated with edits: what a mistaken backward would return.
 
+Also its nodes in the user's terms: an expression, and the line that it stands on.
+
 A gradient is linear in its cotangents. So of every node that depends on them it is
 known, by one more sweep through the gradient's graph, what a change of its value does
 to a random projection of each tensor: thousands of edits are weighed by a few dot
@@ -8,9 +10,12 @@ products each, and only what fits the projections is evaluated in full.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +25,9 @@ from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
+_INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
+_SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "sum_to")
+LONGEST = 44  # characters of an expression
 Array = NDArray[Any]
 At = Callable[[Node], Array]
 Make = Callable[[At], Array]
@@ -37,7 +45,6 @@ class Edit:
             and {1} the expressions of the others.
         edits: What nodes become.
         plain: It is nothing but a factor before a term.
-        where: Comes before the text.
         also: Another edit at once.
     """
 
@@ -46,7 +53,6 @@ class Edit:
     about: tuple[Node, ...]
     edits: Edits
     plain: bool = False
-    where: str = ""
     also: Edit | None = None
 
 
@@ -123,8 +129,8 @@ class Sweep:
         values = self.run(values, edit.edits) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
-    def read(self, edits: Edits, ahead: bool = False) -> Edits:
-        """The edits as the backward alone reads them, or the forward alone."""
+    def read(self, edits: Edits) -> Edits:
+        """The edits as the backward alone reads them."""
 
         def computed(user: Node, at: At) -> Array:
             values = (edits[n](at) if n in edits else at(n) for n in user.inputs)
@@ -132,7 +138,7 @@ class Sweep:
 
         users = (n for n in self.order if not edits.keys().isdisjoint(n.inputs))
         first = self.forward.keys() - self.flows
-        return {n: partial(computed, n) for n in users if (n in first) == ahead}
+        return {n: partial(computed, n) for n in users if n not in first}
 
     def run(
         self,
@@ -162,3 +168,115 @@ class Sweep:
             if flat:
                 found[node] = np.stack(flat).astype(np.float64)
         return found
+
+    @cached_property
+    def lines(self) -> dict[Node, Any]:
+        """Of the user's code, by node; of what has none, its last user's."""
+        lines = dict[Node, Any]()
+        for node in reversed(self.forward):
+            lines[node] = self.record.places.get(node) or lines.get(node)
+            lines |= {n: lines[node] for n in node.inputs if n not in lines}
+        return lines
+
+    def say(self, edit: Edit) -> str:
+        """What an edit does, and the user's line that it is about."""
+        first, *others = (self.parts.get(node, node) for node in edit.about)
+        made, _ = self.made.get(first, (first, None))
+        said = edit.text.format(
+            *map(self.quoted, others),
+            term=self.term(first),
+            rule=f"the backward of {self.quoted(made)}",
+        )
+        said += "" if first in self.names else self.line(made)
+        return f"{said}, and {self.say(edit.also)}" if edit.also else said
+
+    def quoted(self, node: Node) -> str:
+        """A name, a number, or an expression such as `x - sum(x) / 8`."""
+        text = next(
+            t for d in (3, 2, 1, 0) if len(t := self._text(node, d)) < LONGEST or not d
+        )
+        bare = node.primitive is None or node in self.names
+        return text if bare else f"`{text}`"
+
+    def _text(self, node: Node, depth: int) -> str:
+        if node in self.names:
+            return self.names[node]
+        if node.primitive is None:
+            number = f"{float(node.value.flat[0]):.6g}" if node.size == 1 else ""
+            return number or f"a constant of shape {node.shape}"
+        name = node.primitive.name
+        if name in _SILENT:
+            return self._text(node.inputs[0], depth)
+        if depth < 0:
+            return "..."
+        parts = [self._text(n, depth - 1) for n in node.inputs]
+        if name in _INFIX:
+            return f" {_INFIX[name]} ".join(map(_held, parts))
+        if name == "negative":
+            return f"-{_held(parts[0])}"
+        axis = node.attributes.get("axis")
+        at = f", axis={axis}" if isinstance(axis, (int, tuple)) else ""
+        name = node.attributes.get("how", name) if name == "compare" else name
+        return f"{name}({', '.join(parts)}{at})"
+
+    def line(self, node: Node) -> str:
+        """Where an operation stands in the user's code; empty if not known."""
+        place = self.lines.get(node) or ""
+        folder = str(Path(getattr(place, "file", "")).parent) + "/"
+        return f" ({place})".replace(folder, "") if str(place) else ""
+
+    def term(self, node: Node) -> str:
+        """What a node of the backward carries: the term that a rule passes on."""
+        if node in self.names:
+            return self.names[node]
+        rule, place = self.made.get(node, (None, None))
+        if rule is None:  # a sum of terms, by the node whose gradient it is
+            rules = self.record.rules
+            ends = (self.quoted(end) for end, dy, _ in rules if dy is node)
+            return next((f"the gradient of {end}" for end in ends), "a sum of terms")
+        through = f"the term through {self.quoted(rule)}"
+        if place is not None and len(rule.inputs) > 1:
+            through += f" to {self.quoted(rule.inputs[place])}"
+        return through
+
+
+def _held(text: str) -> str:
+    """In parentheses, if it is more than a name, a number or a call."""
+    bare = text.replace(".", "").replace("_", "").isalnum()
+    call = text.endswith(")") and " " not in text.partition("(")[0] and text[0] != "("
+    return text if bare or call else f"({text})"
+
+
+#: Numbers that a person would write, with words.
+NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
+NUMBERS[0.5] = "halved"
+
+
+def written(
+    factor: float, lengths: Iterable[int], near: float
+) -> list[tuple[float, str]]:
+    """Factors that a person would write near this one, nearest first, with words."""
+    known, named = dict(NUMBERS), {"ln 2": math.log(2), "the root of 2": 2**0.5}
+    if math.isfinite(factor):
+        # Of few digits, only the simplest tell two numbers apart.
+        most = 12 if near < 2e-3 else 4
+        simple = Fraction(factor).limit_denominator(most)
+        over, under = abs(simple.numerator), simple.denominator
+        if 0 < over <= most and (most == 12 or 1 in (over, under)):
+            simple = 1 / simple if over == 1 else simple
+            named[f"{simple}"] = float(simple)
+    for n in sorted(n for n in lengths if n > 1):
+        known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
+        named |= {f"{n}": n, f"{n}/{n - 1}": n / (n - 1), f"the root of {n}": n**0.5}
+    for text, value in named.items():
+        known.setdefault(value, f"multiplied by {text}")
+        known.setdefault(1 / value, f"divided by {text}")
+    close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
+    return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
+
+
+def factored(value: float) -> str:
+    """A factor; of one near to 1, how near."""
+    if abs(value - 1) < 1e-3 and value != 1:
+        return f"1 {'+' if value > 1 else '-'} {abs(value - 1):.3g}"
+    return f"{value:.7g}"
