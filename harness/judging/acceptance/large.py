@@ -27,13 +27,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.parts import Sample, deep_calls
+from gradwatch.harness.judging.acceptance.parts import Parts, Sample, deep_calls
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
@@ -69,6 +69,8 @@ UNKNOWN = MOST / 2
 TOGETHER = 32
 #: Elements that are looked at where they are, as they are farthest off.
 FARTHEST = 6
+#: How much larger than the largest tensor a value is that is seen in so many parts.
+FAR_LARGER, TURNS = 4, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
 #: Elements below which a value is held.
@@ -134,14 +136,38 @@ class Look:
         self._axes = max(node.ndim for node in order if node.primitive is None)
         there = ((n, a) for n, a in got.items() if dtypes.get(n) == dtype)
         given = {n: a for n, a in there if a is not None and a.shape == nodes[n].shape}
-        judged = [nodes[name] for name in given]
+        found = defaultdict[str, list[tuple[bool, float, Places, float]]](list)
         with np.errstate(all="ignore"), graph.computing(self._computed), deep_calls():
-            graph.forward_dropping(judged, passing(order, judged))
-            for name, array in given.items():
-                if judgement := self._judged(name, nodes[name], array):
-                    self.judgements[name] = judgement
-                else:
-                    self.far.setdefault(name, _farthest(array, nodes[name].value))
+            for axis, places, some in _in_turn({n: nodes[n] for n in given}):
+                order, judged = graph.topological_order(some.values()), [*some.values()]
+                graph.forward_dropping(judged, passing(order, judged))
+                at: Any = (*[slice(None)] * axis, places) if places.size else ...
+                for name, node in some.items():
+                    seen = self._seen(node, given[name][at])
+                    if places.size:
+                        seen[2][:] += places[0] * (node.size // places.size)
+                    found[name].append(seen)
+        for name, ones in found.items():
+            doubtful, ratio, places, right = max(ones, key=lambda one: one[:2])
+            if doubtful:
+                self.far[name] = places
+                continue
+            worst = np.unravel_index(int(places[0]), given[name].shape)
+            moved = abs(float(given[name][worst]) - right)
+            judgement = Judgement(
+                name,
+                "agree",
+                ratio=ratio,
+                limit=self.limit,
+                worst_index=tuple(int(i) for i in worst),
+                got=float(given[name][worst]),
+                expected=right,
+                radius=moved / ratio if ratio else 0.0,
+                radius_kind="least",
+                compute=self.arithmetic.name,
+            )
+            message = sentence(judgement, self.dtype)
+            self.judgements[name] = judgement.changed(message=message)
 
     def _computed(
         self, node: Node, arrays: Sequence[Any], spare: Array | None = None
@@ -168,45 +194,30 @@ class Look:
                 return np.asarray(total, np.float64).reshape(node.shape)
         return graph.computed(node, arrays, spare)
 
-    def _judged(self, name: str, node: Node, got: Array) -> Judgement | None:
-        value = node.value
-        if value.dtype.kind != "f" or not value.size:
-            return None
-        if node.primitive is None and not np.array_equal(got, value):
-            return None  # a zero, or an input itself
-        honest = 2 if self.dtype == "float64" else 1  # the reference is one of two
-        limit = self.limit / honest
-        silent, blunt = self._sampled(node)
-        ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
-        if left.size:
-            sharp = np.abs(value.reshape(-1)[left]) > blunt
-            least = Least(self.arithmetic).radii(node, left, sharp)
-            there = np.where(error == 0, 0.0, error / least)
-            if not (there <= limit).all():
+    def _seen(self, node: Node, got: Array) -> tuple[bool, float, Places, float]:
+        """Whether it might be wrong, and the largest ratio; where, and what is right.
+
+        Of what might be wrong all elements farthest off are said, by ratio and error.
+        """
+        value, far = node.value, np.zeros(0, np.intp)
+        # Not a zero, or an input itself.
+        same = node.primitive is not None or np.array_equal(got, value)
+        if same and value.dtype.kind == "f" and value.size:
+            limit = self.limit
+            limit /= 2 if self.dtype == "float64" else 1  # the reference is one of two
+            silent, blunt = self._sampled(node)
+            ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
+            if left.size:
+                sharp = np.abs(value.reshape(-1)[left]) > blunt
+                least = Least(self.arithmetic).radii(node, left, sharp)
+                there = np.where(error == 0, 0.0, error / least)
                 there = np.where(np.isnan(there), np.inf, there)
-                first = left[np.argsort(-there, kind="stable")[:FARTHEST]]
-                self.far[name] = np.append(first, _farthest(got, value))
-                return None
-            at = int(there.argmax())
-            ratios.append((float(there[at]), int(left[at])))
-        if self.tied or silent > UNKNOWN:
-            return None
-        ratio, place = max(ratios)
-        worst = np.unravel_index(place, value.shape)
-        moved = abs(float(got[worst]) - float(value[worst]))
-        judgement = Judgement(
-            name,
-            "agree",
-            ratio=ratio,
-            limit=self.limit,
-            worst_index=tuple(int(i) for i in worst),
-            got=float(got[worst]),
-            expected=float(value[worst]),
-            radius=moved / ratio if ratio else 0.0,
-            radius_kind="least",
-            compute=self.arithmetic.name,
-        )
-        return judgement.changed(message=sentence(judgement, self.dtype))
+                far = left[np.argsort(-there, kind="stable")[:FARTHEST]]
+                ratios.append((float(there.max()), int(far[0])))
+            ratio, place = max(ratios)
+            if ratio <= limit and not self.tied and silent <= UNKNOWN:
+                return False, ratio, np.array([place]), float(value.flat[place])
+        return True, ratio, np.append(far, _farthest(got, value)), 0.0
 
     def _beyond_own_rounding(
         self, got: Array, node: Node, limit: float, blunt: float
@@ -270,6 +281,35 @@ class Look:
         truth = Truth("", few.value, radius, none, zero, nothing)
         blunt = self.limit * float(radius.max()) / arithmetic.roundoff**0.5
         return share_of_silent(truth, self.limit), blunt
+
+
+def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, Node]]]:
+    """Parts of the tensors in turn, by places of an axis; or all of them, by none.
+
+    Values may be far larger than all tensors, as scores and windows are. Where an axis
+    of images or heads goes through the graph, a part of it has a part of each value.
+    """
+    sizes = [node.size for node in graph.topological_order(nodes.values())]
+    most = max((node.size for node in nodes.values()), default=0)
+    if most > 1 and max(sizes) > FAR_LARGER * most:
+        shape = next(node.shape for node in nodes.values() if node.size == most)
+        end = 1 + next((i for i, n in enumerate(shape) if n > 1), 0)
+        alike = {n: x for n, x in nodes.items() if x.shape[:end] == shape[:end]}
+        whole = sum(n.size for n in graph.topological_order(alike.values()))
+        count = shape[end - 1]
+        for places in np.array_split(np.arange(count), min(count, TURNS)):
+            parts, ahead = Parts(), (*(None,) * (end - 1), places)
+            some = {
+                name: parts.part(node, (*ahead, *(None,) * (node.ndim - end)))
+                for name, node in alike.items()
+            }
+            work = sum(n.size for n in graph.topological_order(some.values()))
+            if work * count > 2 * whole * places.size:
+                break
+            yield end - 1, places, some
+        else:
+            nodes = {name: node for name, node in nodes.items() if name not in alike}
+    yield 0, np.zeros(0, np.intp), nodes
 
 
 def _farthest(got: Array, value: Array) -> Places:

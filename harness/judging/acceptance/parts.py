@@ -109,7 +109,7 @@ class Parts:
 
     def at(self, source: Node, flat: Places) -> Node:
         """Elements at flat positions, in their shape; -1 gives 0."""
-        if not source.size:
+        if not source.size or source.primitive is None:
             return gather(self.part(source, (None,) * source.ndim), index=flat)
         # One where none is needed: what is broadcast along an axis is never empty.
         some = np.where(flat < 0, flat.max(initial=0), flat)

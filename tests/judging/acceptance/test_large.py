@@ -351,3 +351,68 @@ def test_an_error_in_a_cancelled_element_has_the_verdict_of_the_spread(rows, rad
     exact = right.graphs["first"]["dx"].value
     wrong[3, 7] = exact[3, 7] + radii * right.limit * off[3, 7]
     assert (judged(right, wrong) == "agree") == (radii < 1)
+
+
+# Values that are far larger than the tensors ------------------------------------------
+
+
+def heads(x, dy):
+    """Scores of (heads, 64, 64) from (heads, 64, 4): y and dx, not evaluated."""
+    leaf = graph.variable(x)
+    scores = graph.exp(leaf @ graph.permute_dims(leaf, (0, 2, 1)) / 8.0)
+    y = scores / graph.sum(scores, -1, keepdims=True) @ leaf
+    return {"y": y, "dx": graph.gradient([y], [dy], [leaf])[0]}
+
+
+@pytest.fixture(name="attention")
+def made_attention():
+    rng = np.random.default_rng(3)
+    x, dy = rng.standard_normal((2, 6, 64, 4)).astype(np.float32)
+    got = {n: node.value.astype(np.float32) for n, node in heads(
+        x.astype(np.longdouble), dy.astype(np.longdouble)).items()}  # fmt: skip
+    return lambda wide: heads(x.astype(wide), dy.astype(wide)), got
+
+
+def look(build, got):
+    tracemalloc.start()
+    try:
+        found = large.Look(build, "float32", got, dict.fromkeys(got, "float32"))
+        return found, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_head_after_the_other_says_the_same_in_less_memory(attention, monkeypatch):
+    build, got = attention
+    look(build, got)
+    apart, less = look(build, got)
+    monkeypatch.setattr(large, "FAR_LARGER", np.inf)
+    together, peak = look(build, got)
+    assert {*apart.judgements} == {*together.judgements} == {*got}
+    assert less < peak / 2
+    for name, one in apart.judgements.items():
+        other = together.judgements[name]
+        assert one.expected == pytest.approx(other.expected, rel=1e-12)
+        assert one.worst_index == other.worst_index
+        assert one.limit == other.limit
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0), (3, 17, 2), (5, 63, 3)])
+@pytest.mark.parametrize("tensor", ["y", "dx"])
+def test_a_wrong_element_of_one_head_is_found_in_its_place(attention, place, tensor):
+    build, got = attention
+    wrong = {**got, tensor: got[tensor].copy()}
+    wrong[tensor][place] *= 1.01
+    found, _ = look(build, wrong)
+    assert {*found.far} == {tensor}
+    assert np.ravel_multi_index(place, got[tensor].shape) in found.far[tensor]
+
+
+def test_tensors_of_which_a_part_needs_all_are_looked_at_together():
+    """Scores of (64, 64) between the rows of one tensor: no axis goes through them."""
+    x = graph.variable(np.random.default_rng(3).standard_normal((64, 4)))
+    y = graph.exp(x @ graph.permute_dims(x, (1, 0)))
+    dx = graph.gradient([y], [np.ones((64, 64))], [x])[0]
+    ((_, places, nodes),) = large._in_turn({"dx": dx})
+    assert not places.size
+    assert nodes == {"dx": dx}
