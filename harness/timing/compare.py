@@ -203,14 +203,9 @@ class Side:
     measured: Path = ROOT
 
     @property
-    def framework(self) -> str:
-        """The framework whose interpreter runs it."""
-        return framework_of(self.backend)
-
-    @property
-    def place(self) -> tuple[object, ...]:
-        """What sides have in common that can share a process."""
-        return self.framework, self.measured
+    def place(self) -> tuple[str, Path]:
+        """What sides have in common that can share a process: framework and commit."""
+        return framework_of(self.backend), self.measured
 
 
 @dataclass(frozen=True)
@@ -317,18 +312,19 @@ def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
 
     Its workers are shared by all that it is asked about.
     """
-
-    def started(place: tuple[str, Path, int]) -> Worker:
-        framework, measured, threads = place
-        return Worker(interpreter_of(framework), measured=measured, threads=threads)
-
-    with workers(started) as worker:
+    with workers(_started) as worker:
 
         def judge(a: Side, b: Side, plan: Plan) -> None:
-            for one in (a, b):
-                _check(worker((one.framework, one.measured, plan.threads)), one, plan)
+            for side in (a, b):
+                _check(worker((*side.place, plan.threads)), side, plan)
 
         yield judge
+
+
+def _started(place: tuple[str, Path, int]) -> Worker:
+    framework, measured, threads = place
+    python = interpreter_of(framework)
+    return Worker(python, threads=threads, measured=measured, huge_pages=True)
 
 
 def _logs(pairs: Sequence[Comparison]) -> tuple[list[float], list[float]]:
@@ -373,17 +369,8 @@ def _one_pair(
     sides = [("a", a), ("b", b)]
     order.shuffle(sides)
     sources, budget = variants(plan.trial, plan.seed), plan.budget
-    with contextlib.ExitStack() as stack:
-        places = dict[tuple[object, ...], Worker]()
-        for _, side in sides:
-            if side.place not in places:
-                worker = places[side.place] = Worker(
-                    interpreter_of(side.framework),
-                    threads=plan.threads,
-                    measured=side.measured,
-                    huge_pages=True,
-                )
-                stack.callback(worker.close)
+    with workers(_started) as started:
+        places = {s.place: started((*s.place, plan.threads)) for _, s in sides}
         if len(places) > 1:
             budget /= plan.pairs
         for side in dict.fromkeys(side for _, side in sides) if first else ():
@@ -394,10 +381,10 @@ def _one_pair(
             for place, worker in places.items():
                 steps = {name: s.backend for name, s in sides if s.place == place}
                 prepare_steps(worker, sources, steps, plan.device, seed=seed)
-            workers = {name: places[side.place] for name, side in sides}
+            asked = {name: places[side.place] for name, side in sides}
             spent = budget * len(phases)
             samples, claims = take_in_turn(
-                workers, phases, plan.device, budget=spent, seed=draw
+                asked, phases, plan.device, budget=spent, seed=draw
             )
             pairs = {p: paired(samples["a", p], samples["b", p]) for p in phases}
             return pairs, claims
