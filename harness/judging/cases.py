@@ -373,26 +373,16 @@ def cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     ones    as sum().backward() gives
     zeros   half of the elements are 0, as behind a mask or an unused output
     large   around 1e3, as with a scaled loss
-    times 1e6, times 1e-6  random, scaled
-    constant  a tenth everywhere: equal terms round the same way
-    sparse  a tenth of the elements are not 0
     repeated  the same along the first axis, whose stride can then be 0
     """
     if kind == "ones":
         return np.ones(shape)
-    if kind == "constant":
-        return np.full(shape, 0.1)
     if kind == "repeated":
         return _repeated(rng, shape, PRECISIONS["float64"])
     values = np.asarray(rng.standard_normal(shape))
     if kind == "zeros":
         return np.where(rng.random(shape) < 0.5, 0.0, values)
-    if kind == "sparse":
-        return np.where(rng.random(shape) < 0.1, values, 0.0)
-    return np.asarray(_SCALES.get(kind, 1.0) * values)
-
-
-_SCALES = {"large": 1e3, "times 1e6": 1e6, "times 1e-6": 1e-6}
+    return 1e3 * values if kind == "large" else values
 
 
 #: How NumPy and Python refuse shapes.

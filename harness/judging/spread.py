@@ -81,9 +81,7 @@ def spread(
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
-        for values in draws.pairs(PAIRS, moments):
-            for node, moment in moments.items():
-                moment.add(values[node])
+        _add(moments, draws, PAIRS)
         smaller = draws.pair(np.random.default_rng(0), moments, AGAIN, together=True)
         unknown = overflowing(draws)
         floor = errors.arithmetic.step.floor
@@ -99,6 +97,16 @@ def spread(
             )
             for name, node in nodes.items()
         }
+
+
+def _add(
+    sums: Mapping[Node, _Moments | _Norms], draws: Draws, count: int, least: float = 0.0
+) -> None:
+    """Add what so many pairs move each tensor by."""
+    for values in draws.pairs(count, sums.keys(), least):
+        for node, of_it in sums.items():
+            if (moved := halves(node, values[node])) is not None:
+                of_it.add(*moved)
 
 
 def overflowing(draws: Draws) -> dict[Node, Any]:
@@ -125,10 +133,7 @@ class _Moments:
     first: Any = None
     unit: Any = None
 
-    def add(self, pair: Pair) -> None:
-        moved = halves(self.node, pair)
-        if moved is None:
-            return
+    def add(self, *moved: Error) -> None:
         if self.unit is None:
             self.first, size = moved[0], np.abs(moved[0])
             largest = np.max(size, initial=0.0, where=np.isfinite(size))
@@ -233,9 +238,7 @@ def whole(
             for node in nodes.values()
             if node.value.dtype.kind == "f"
         }
-        for values in draws.pairs(NORMS, kept, TURNED):
-            for node, moments in kept.items():
-                moments.add(values[node])
+        _add(kept, draws, NORMS, TURNED)
         risky = overflowing(draws)
         sizes = magnitudes(order, lost=True)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
@@ -265,10 +268,7 @@ class _Norms:
         finite = all(np.all(np.isfinite(sums)) for sums in self.sums.values())
         return finite and bool(np.count_nonzero(self.known) > self.node.size / 2)
 
-    def add(self, pair: Pair) -> None:
-        moved = halves(self.node, pair)
-        if moved is None:
-            return
+    def add(self, *moved: Error) -> None:
         parts = [np.where(self.known, part, 0.0) for part in moved]
         for axis in self.axes:
             squares = [np.square(measured(part, self.value, axis)) for part in parts]

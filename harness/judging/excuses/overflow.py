@@ -200,35 +200,29 @@ class _View:
 
 
 def _overflowing(at: _View) -> Array:
-    """The node's value where what may overflow has overflowed."""
+    """The node's value where what may overflow has overflowed.
+
+    Of its own result only what was carried along counts: no last rounding leads beyond
+    the largest number.
+    """
     found = _RULES.get(at.name, _plain)(at)
     if at.moves:
         return found
-    beyond = _beyond(at) & np.isfinite(found)
-    if not beyond.any():
-        return found
-    infinite = np.copysign(np.inf, at.node.value)
-    infinite = np.where(_is_same(at, found), infinite, np.nan)
-    return np.where(beyond, infinite, found)
-
-
-def _beyond(at: _View) -> Mask:
-    """Where the node's own result may be rounded to infinity.
-
-    Only what was carried along counts: no last rounding leads beyond the largest one.
-    """
     step, node = at.errors.arithmetic.step, at.node
     size, error = at.errors.sizes[node], at.errors.errors[node]
     carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
-    beyond: Mask = size + carried >= step.beyond
+    beyond = np.asarray(size + carried >= step.beyond)
     if at.name in ("add", "subtract"):
         # An operand that is finite is not beyond the largest number.
         ends = (np.abs(at.value(i)) + at.reach(i) for i in (0, 1))
         beyond &= sum(np.minimum(end, step.largest) for end in ends) >= step.beyond
     if at.peaks is not None:
         beyond |= at.peaks.overflow(node)
-    return beyond
+    beyond &= np.isfinite(found)
+    infinite = np.copysign(np.inf, node.value)
+    infinite = np.where(_is_same(at, found), infinite, np.nan)
+    return np.where(beyond, infinite, found) if beyond.any() else found
 
 
 def _clashes(at: _View, size: Array) -> Mask:

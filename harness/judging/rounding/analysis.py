@@ -68,7 +68,12 @@ def running_errors(
     errors = Errors(arithmetic, limit, rules, {}, {}, shifts(order))
     with np.errstate(all="ignore"):
         for node in order:
-            errors.sizes[node] = _size(node, errors.sizes)
+            if moves(node):
+                size = computed(node, *(errors.sizes[s] for s in node.inputs))
+            else:
+                size = node.value.astype(np.float64)
+                np.abs(size, out=size)
+            errors.sizes[node] = size
             errors.errors[node] = _error(node, errors)
     return errors
 
@@ -163,14 +168,6 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
     return found
 
 
-def _size(node: Node, sizes: dict[Node, Error]) -> Error:
-    """Magnitudes in float64; elements that only move bring theirs along."""
-    if moves(node):
-        return computed(node, *(sizes[source] for source in node.inputs))
-    size = node.value.astype(np.float64)
-    return np.abs(size, out=size)
-
-
 def _error(node: Node, errors: Errors) -> Error:
     size = errors.sizes[node]
     if node.primitive is None:
@@ -206,14 +203,6 @@ def _settled(error: Error, size: Error) -> Error:
 
 
 def _sum(at: At) -> Error:
-    error = _rounded_sum(at)
-    for carried in at.inexact:
-        if carried is not None:
-            error = error + carried
-    return error
-
-
-def _rounded_sum(at: At) -> Error:
     """No rounding of whole numbers; one of 1 at most where an operand is the sum.
 
     The other one is lost, far below its last place in both types: a score under a mask
@@ -223,19 +212,22 @@ def _rounded_sum(at: At) -> Error:
     (a, b), node = at.node.inputs, at.node
     of_a, of_b = node.value == a.value, np.abs(node.value) == np.abs(b.value)
     whole = (at.e[0] == 0) & (at.e[1] == 0)
-    if np.count_nonzero(whole):
+    error = at.v
+    if any(map(np.count_nonzero, (whole, of_a, of_b))):
         whole &= (np.rint(at.a) == at.a) & (np.rint(at.b) == at.b)
         whole &= at.v <= 1 / at.roundoff
-    elif not (np.count_nonzero(of_a) or np.count_nonzero(of_b)):
-        return at.v
-    far_a, far_b = (at.a + at.u * at.e[0], at.b + at.u * at.e[1])
-    of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
-    of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
-    lost = np.minimum(far_a, far_b)
-    if node.value.dtype.kind == "f":
-        lost = np.maximum(lost, np.finfo(node.dtype).eps * at.v)
-    error = np.where(of_a | of_b, np.minimum(lost / at.u, 1.0), at.v)
-    return np.where(whole, 0.0, error)
+        far_a, far_b = (at.a + at.u * at.e[0], at.b + at.u * at.e[1])
+        of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
+        of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
+        lost = np.minimum(far_a, far_b)
+        if node.value.dtype.kind == "f":
+            lost = np.maximum(lost, np.finfo(node.dtype).eps * at.v)
+        error = np.where(of_a | of_b, np.minimum(lost / at.u, 1.0), at.v)
+        error = np.where(whole, 0.0, error)
+    for carried in at.inexact:
+        if carried is not None:
+            error = error + carried
+    return error
 
 
 def _product(at: At) -> Error:
