@@ -116,12 +116,11 @@ def tails(op: Op) -> list[Case]:
 
 @dataclass(frozen=True)
 class Regime:
-    """How shapes, values, cotangents and memory layouts are chosen.
+    """How shapes (else the page's cases), values, cotangents and layouts are chosen.
 
-    `shapes` are by default the cases of the page. Where `axes` is set, only cases with
-    an input of that many axes are run: with fewer, the layout is that of C order.
-    `dtypes` are all by default. `first_only` leaves the other inputs normal: infinities
-    everywhere say nothing.
+    Where `axes` is set, only cases with an input of that many axes are run: with fewer,
+    the layout is that of C order. `first_only` leaves the other inputs normal:
+    infinities everywhere say nothing.
     """
 
     name: str

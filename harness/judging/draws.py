@@ -78,14 +78,9 @@ class Draws:
 
     With errors `beside` these, of what they are more alone; `once` with one rounding at
     each step; with `again`, products of matrices are computed again for each use, and
-    what is zero goes to no choice.
-
-    Attributes:
-        own: What each node's own rounding adds, in E.
-        open: Contested elements of each choice; none before `pairs`.
-        shares: What the moves of their weights are multiplied by, by default 1.
-        hot: Whether some node comes near the largest number: there what is carried
-            along may overflow.
+    what is zero goes to no choice. `own` is what each node's own rounding adds; `open`
+    are contested elements of each choice, and `shares` what the moves of their weights
+    are multiplied by; `hot` graphs come near the largest number.
     """
 
     def __init__(
@@ -380,10 +375,9 @@ def _gap(node: Node, *inputs: Array) -> Array:
 def chances(node: Node, moved: Array) -> Array:
     """Roots of the largest probabilities that rounding turns a choice around.
 
-    By Hoeffding's inequality: a sum of independent uniform roundings of root mean
-    square `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases,
-    and, as it is symmetric, in half of them. Of a maximum along an axis, the most
-    likely contender's.
+    By Hoeffding's inequality a sum of independent uniform roundings of root mean square
+    `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases, and in
+    half of them. Of a maximum along an axis, the most likely contender's.
     """
     apart = _apart(node)
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)

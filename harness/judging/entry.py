@@ -137,7 +137,8 @@ def _problem(
         (dtype,) = held
     if dtype not in PRECISIONS:
         raise ValueError(f"no precision {dtype!r}; one of {', '.join(PRECISIONS)}")
-    if narrow := [name for name in held if _bits(name) < _bits(dtype)]:
+    size = {n: 2 if n == "bfloat16" else np.dtype(n).itemsize for n in (*held, dtype)}
+    if narrow := [name for name in held if size[name] < size[dtype]]:
         raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
     return Problem(
         op,
@@ -162,11 +163,8 @@ def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
     """Dtypes of all inputs but constants of integers or truth values."""
     constants = getattr(op, "constants", ())  # an older commit's op has none
     named = ((name, _dtype_of(a)) for name, a in zip(op.inputs, inputs, strict=True))
-    return [t for n, t in named if n not in constants or t not in _WHOLE]
-
-
-def _bits(dtype: str) -> int:
-    return 16 if dtype == "bfloat16" else np.dtype(dtype).itemsize * 8
+    whole = ("bool", "int", "uint")
+    return [t for n, t in named if n not in constants or not t.startswith(whole)]
 
 
 def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
@@ -185,9 +183,6 @@ def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
             None if name in op.integers else np.zeros(y.shape) for name, y in results
         ]
     return replace(problem, order=order, tangents=along, cotangents=cotangents)
-
-
-_WHOLE = ("bool", *(f"{s}int{n}" for s in ("", "u") for n in (8, 16, 32, 64)))
 
 
 def _dtype_of(given: Any) -> str:

@@ -48,14 +48,8 @@ def derivatives(
 ) -> tuple[dict[str, Node], list[str]]:
     """The tensors of an order of a function's graph, and those that no path leads to.
 
-    The latter are zeros.
-
-    Args:
-        order: One of `ORDERS`.
-        outputs: Its differentiable outputs, by name.
-        inputs: The leaves that it is differentiated by, by name.
-        cotangents: An array for each output; an output without one counts for nothing.
-        tangents: An array for each input.
+    The latter are zeros. `outputs` are differentiable, `inputs` the leaves; an output
+    without a cotangent counts for nothing.
     """
     along = {
         name: graph.variable(np.asarray(dy, dtype=outputs[name].dtype))

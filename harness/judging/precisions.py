@@ -74,12 +74,9 @@ PRECISIONS = {
 class Arithmetic:
     """In which precisions an implementation computes.
 
-    Attributes:
-        name: What a judgement calls it: "float32", "mixed", "tf32".
-        step: The precision of every intermediate result.
-        sums: Unit roundoff of the additions inside a sum or matrix product.
-        products: Unit roundoff of what enters a matrix product.
-        stored: The precision of the tensors that come out.
+    `step` is that of every intermediate result, `stored` of the tensors that come out;
+    `sums` is the unit roundoff of additions inside a sum or matrix product, `products`
+    that of what enters a matrix product.
     """
 
     name: str

@@ -74,18 +74,15 @@ def _kept(method: Callable[..., T]) -> Callable[..., T]:
 
 @dataclass(frozen=True)
 class Truth:
-    """One tensor of the right answer.
+    """One tensor of the right answer, in the wide type.
 
     Attributes:
-        tensor: Its name, such as dx.
-        value: In the wide type.
-        radius: Of the same shape: how far an honest implementation may land from it,
-            infinite where nothing is known.
+        radius: How far an honest implementation may land from each value, infinite
+            where nothing is known.
         infinite: Where nothing but an infinity of the value's sign is right.
         zero: A radius up to this is made of underflow alone.
         nothing: A magnitude up to this is zero in the tensor that comes out.
-        admissible: For an integer output of `argmax`: the axis, and which indices along
-            it are right; None for all other tensors.
+        admissible: Of `argmax`: the axis, and which indices along it are right.
     """
 
     tensor: str
@@ -161,9 +158,8 @@ class Reference:
         for name, way in ways.items():
             with way:
                 nodes = _evaluated(build)
-            pairs = (
-                (node.value, nodes[n].value) for n, node in self.graphs["first"].items()
-            )
+            first = self.graphs["first"].items()
+            pairs = ((node.value, nodes[n].value) for n, node in first)
             if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self.graphs[name] = nodes
 
@@ -342,8 +338,7 @@ def _whole(name: str, node: graph.Node, errors: Errors, risk: Risk | None) -> Tr
 def underflow_of(order: Sequence[graph.Node], longest: int, stored: Precision) -> float:
     """A radius that is made of underflow alone, in a graph with so long a reduction.
 
-    Two products a term and two at the end may each underflow once, and what is lost is
-    multiplied by numbers up to the largest of the leaves.
+    Two products a term, and two at the end, times numbers up to the largest leaf.
     """
     leaves = (node.value for node in order if node.primitive is None)
     sizes = (
@@ -360,13 +355,10 @@ def wider(precision: Precision) -> np.dtype[Any]:
 
 
 def require_subnormals() -> None:
-    """Refuse to judge where the processor flushes subnormal numbers to zero.
+    """Raise FloatingPointError where this thread flushes subnormal numbers to zero.
 
-    The reference would flush what the implementation under test flushes, and a wrong
-    zero would agree. The flag belongs to the thread: PyTorch's call sets it for ours.
-
-    Raises:
-        FloatingPointError: a subnormal number, made or read, is taken for zero.
+    The reference would flush what the implementation under test does, and a wrong zero
+    would agree. The flag belongs to the thread: PyTorch's call sets it for ours.
     """
     smallest = np.array([np.finfo(np.float64).tiny])
     if not (smallest / 2)[0] > 0 or not (np.array([5e-324]) * 2.0**60)[0] > 0:

@@ -35,7 +35,7 @@ import numpy as np
 from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
 from gradwatch.harness.judging.precisions import Array, Mask
-from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for, zeros
+from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
 from gradwatch.harness.judging.rounding.thresholds import (
     AS_A_WHOLE,
     FEW_DRAWS,
@@ -114,7 +114,7 @@ def overflowing(draws: Draws) -> dict[Node, Any]:
     if not draws.hot:
         return {}
     sizes = draws.errors.sizes
-    own = {n: zeros(sizes[n]) if e is None else e for n, e in draws.own.items()}
+    own = {n: np.zeros_like(sizes[n]) if e is None else e for n, e in draws.own.items()}
     found = risks(draws.order, replace(draws.errors, errors=own))
     return {node: risk.infinite | risk.undefined for node, risk in found.items()}
 

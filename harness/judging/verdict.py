@@ -200,11 +200,10 @@ class _Tensor:
     def explained(self, sums: str) -> tuple[bool, bool]:
         """Whether a careless algorithm may be off as far, and that tells something.
 
-        It adds one by one, in that precision. It explains what it has been seen to lose
-        on these very inputs, and a product of matrices that is computed again for each
-        use; infinities and nan are `overflowed`'s. Underflow never turns a sign where
-        all terms have the same. A number that is far below a unit in the last place of
-        what may be lost has lost nothing: zero would have come.
+        It adds one by one, in that precision, and computes a product of matrices again
+        for each use. Underflow never turns a sign where all terms have the same. A
+        number that is far below a unit in the last place of what may be lost has lost
+        nothing: zero would have come.
         """
         own, limit = self.own, self.right.limit
         radius, _ = self._radius(own)
@@ -241,8 +240,7 @@ class _Tensor:
 
         An infinity has another sign than the value only where terms of both signs may
         overflow, or the value may have it itself. Where one is due, it need not come
-        where a partial product may underflow before: zero times an infinity is nan.
-        Where none of this can be, nan is wrong.
+        where a partial product may underflow before.
         """
         truth = self.truth(self.own)
         due = np.copysign(np.inf, truth.value)
@@ -272,11 +270,9 @@ class _Tensor:
     ) -> tuple[Error, Mask]:
         """Radius of each element, and whether it is the spread's.
 
-        The bound is the judge where it is sharp. Where it is not, nearly all is lost,
-        as in any deep graph, to signs that it does not see, but for an element that is
-        off by its own rounding alone: there the spread is the same. It sees signs; it
-        fails only where the first-order picture fails, which it notices: there it is
-        infinite, and the bound is left.
+        The bound is the judge where it is sharp, or an element is off by its own
+        rounding alone. Elsewhere it is lost to signs that it does not see, and the
+        smaller of the two judges: a spread that fails is infinite.
         """
         bound = self.truth(arithmetic)
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
@@ -377,13 +373,12 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
 def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
     """The tensors that depend on ties, their right groups as by the first convention.
 
-    At a tie the gradient is a set, and each tied row may pick its own member: a
-    vectorised maximum takes the first of one row and the last of the next. A *group* is
-    the same row of all these gradients, along the axes of the maxima: one element at a
-    kink. It is right if each of its tied elements lies between what the conventions
-    give the tied ones of the group, and so does their total. They are in the wide type.
-    None where rows cannot be told apart: that needs choices among tensors of one shape,
-    which only elementwise steps separate from the inputs, and gradients of that shape.
+    Each tied row may pick its own member: a vectorised maximum takes the first of one
+    row and the last of the next. A *group* is the same row of all these gradients,
+    along the axes of the maxima: one element at a kink. It is right if each of its tied
+    elements lies between what the conventions give, and so does their total. None where
+    rows cannot be told apart: that needs choices among tensors of one shape, which only
+    elementwise steps separate from the inputs, and gradients of that shape.
     """
     names = [name for name in got if right.depends_on_ties(name)]
     arrays, first = [got[name] for name in names], right.graphs["first"]
@@ -562,13 +557,9 @@ def sentence(j: Judgement, dtype: str) -> str:
     digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
     numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
     if j.verdict == "nonfinite":
-        trap = j.expected == 0 and np.isnan(j.got)
-        why = (
-            "; nan where the gradient is zero: 0 times an infinite slope"
-            if trap
-            else ""
-        )
-        return f"{where}: {numbers}{why}"
+        if j.expected == 0 and np.isnan(j.got):
+            numbers += "; nan where the gradient is zero: 0 times an infinite slope"
+        return f"{where}: {numbers}"
     if j.verdict == "vacuous":
         return (
             f"{j.tensor}: rounding in {dtype} may change {j.vacuous:.0%} of the "

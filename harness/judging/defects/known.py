@@ -67,16 +67,10 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return op in self.ops or "*" in self.ops
 
     def covers(self, record: AgreeRecord) -> bool:
-        """Whether a record is of an op, backend, tensor and version named.
-
-        Whether the defect shows in that trial is another question; see `reaches`.
-        """
+        """Whether a record is of a place, tensor and version named; see `reaches`."""
         return (
-            record.order in self.orders
-            and record.device in self.devices
-            and self.of(record.op)
+            self._is_at(record.op, record.backend, record.order, record.device)
             and record.framework_version in self.versions
-            and like(record.backend, *self.backends)
             and like(record.tensor, *self.tensors)
         )
 
@@ -87,23 +81,22 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def names(self, trial: Trial, backend: str, version: str, tensor: str) -> bool:
         """Whether it is about a tensor that a backend returns in a trial."""
         return (
-            self.of(trial.problem.op.name)
-            and version in self.versions
+            version in self.versions
             and self.reaches(backend, trial, trial.problem.device)
             and like(tensor, *self.tensors)
         )
 
     def reaches(self, backend: str, trial: Trial, device: str) -> bool:
-        """Whether some version of a backend shows it in a trial of its op.
+        """Whether some version of a backend shows it in a trial.
 
         Before a worker has started nobody knows which version it will run.
         """
-        return (
-            trial.order in self.orders
-            and device in self.devices
-            and like(backend, *self.backends)
-            and holds(self.where, trial)
-        )
+        place = trial.problem.op.name, backend, trial.order, device
+        return self._is_at(*place) and holds(self.where, trial)
+
+    def _is_at(self, op: str, backend: str, order: str, device: str) -> bool:
+        there = order in self.orders and device in self.devices
+        return there and self.of(op) and like(backend, *self.backends)
 
 
 def load(path: Path = FILE) -> tuple[Known, ...]:
@@ -171,19 +164,10 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
 
 
 def holds(clauses: Sequence[str], trial: Trial) -> bool:
-    """Whether all clauses hold in a trial.
-
-    Raises:
-        ValueError: One uses a name that the trial does not have.
-    """
-    if not clauses:
-        return True
-    names = names_in(trial)
-    try:
-        with np.errstate(all="ignore"):
-            return all(np.any(eval(compiled(one), names)) for one in clauses)
-    except NameError as error:
-        raise ValueError(f"known outcome of {trial.op}: {error}") from None
+    """Whether all clauses hold in a trial."""
+    names = names_in(trial) if clauses else {}
+    with np.errstate(all="ignore"):
+        return all(np.any(eval(compiled(one), names)) for one in clauses)
 
 
 @functools.cache

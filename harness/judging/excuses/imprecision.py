@@ -225,13 +225,9 @@ def _factors(node: Node, depth: int) -> list[Node]:
 def careless(
     sums: Precision, lost: Mapping[Node, Error], peaks: Peaks, *, full: bool = False
 ) -> Table:
-    """Rules that go before `ERROR`'s, of an algorithm that loses digits.
+    """Rules that go before `ERROR`'s, of an algorithm that adds one by one in `sums`.
 
-    Args:
-        sums: The precision in which sums are added up one by one.
-        lost: What has been recovered from sums; see `recovered`.
-        peaks: Of the nodes, whose products may underflow in another order.
-        full: What is lost counts in full in draws of one rounding (whole.py), too.
+    `lost` is what is `recovered`; in `full` all losses count in draws of honest size.
     """
     own: dict[str, Rule] = {
         **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums)),

@@ -63,10 +63,7 @@ def risks(
 ) -> dict[Node, Risk]:
     """The nodes that may overflow, or follow from such; the others are left out.
 
-    Args:
-        order: The nodes, each after its inputs.
-        errors: Their running errors, in the arithmetic in question.
-        peaks: Exponents of what may be reached in another order of operations.
+    With `peaks` in any order of operations, else in the formula's.
     """
     found: dict[Node, Array] = {}
     bounds: dict[Node, Array] = {}  # nearest to 0, of what overflows in the wide type
@@ -321,13 +318,11 @@ _RULES: dict[str, Callable[[_View], Array]] = {
 
 @dataclass(frozen=True)
 class Peaks:
-    """How large and how small the partial products of every node may be.
+    """How large and how small the partial products of every node may be, in `step`.
 
-    Attributes:
-        step: The precision in which they are computed.
-        ends: log2 of the largest, at least 0, and of the smallest, at most 0, of the
-            node's shape. Of a matrix product of inputs alone the smallest is that of
-            the sum of the terms' reciprocals, which is hardly less.
+    `ends` are log2 of the largest, at least 0, and of the smallest, at most 0. Of a
+    matrix product of inputs alone the smallest is that of the sum of the terms'
+    reciprocals, which is hardly less.
     """
 
     step: Precision
@@ -345,8 +340,7 @@ class Peaks:
 def peaks(order: Iterable[Node], step: Precision) -> Peaks:
     """The ends of every node's partial products.
 
-    What is infinite or nan itself counts as 1: what follows from it is no matter of
-    order. Each step is computed in the precision `step`.
+    What is infinite or nan itself counts as 1: that is no matter of order.
     """
     found = Peaks(step)
     products: set[Node] = set()  # of inputs alone

@@ -46,7 +46,6 @@ from gradwatch.harness.judging.rounding.errors import (
     smallest,
     terms,
     terms_of_scatter,
-    zeros,
 )
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS
 from gradwatch.impls.graph import Node
@@ -135,8 +134,7 @@ def moves(node: Node) -> bool:
 def _difference(at: At) -> Error:
     """As a sum; what is centred by its own mean may have lost a rounding of the mean.
 
-    Who centres once more is immune to the mean's error, who does not is exposed to it,
-    and who finds the variance with another mean is exposed to both.
+    Who centres once more is immune to the mean's error, who does not is exposed to it.
     """
     error = _sum(at)
     return error + at.b if is_mean(*at.node.inputs[::-1]) else error
@@ -161,7 +159,7 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
         for node in order:
             own = errors.errors[node]
             if node.primitive and not moves(node):
-                exact = [zeros(errors.sizes[source]) for source in node.inputs]
+                exact = [np.zeros_like(errors.sizes[source]) for source in node.inputs]
                 at = At(node, errors, exact, own=True)
                 own = _settled(np.asarray(errors.rules[node.primitive.name](at)), at.v)
             found[node] = own if not moves(node) and own.any() else None
@@ -175,12 +173,12 @@ def _error(node: Node, errors: Errors) -> Error:
         exact = held == node.value
         if everywhere(exact):
             errors.peaks[node] = 0.0
-            return zeros(size)
+            return np.zeros_like(size)
         off = np.abs(held - node.value)
         lost = np.maximum(size, off.astype(np.float64) / errors.arithmetic.roundoff)
         return np.where(exact | np.isnan(size), 0.0, lost)
     if node in errors.exact:
-        return zeros(size)
+        return np.zeros_like(size)
     at = At(node, errors, [errors.errors[source] for source in node.inputs])
     error = np.asarray(errors.rules[node.primitive.name](at), dtype=np.float64)
     if error.size:

@@ -38,13 +38,6 @@ def computed(node: Node, *arrays: Array) -> Array:
     return np.asarray(node.primitive.compute(*arrays, **node.attributes))
 
 
-def zeros(size: Error) -> Error:
-    """Zeros in the layout of an array: the order in which a sum adds depends on it."""
-    made = np.empty_like(size)
-    made.fill(0.0)
-    return made
-
-
 def everywhere(mask: Mask) -> bool:
     """Whether all elements are true."""
     return bool(np.count_nonzero(mask) == mask.size)
