@@ -63,13 +63,13 @@ def _repeated(rng: Generator, shape: tuple[int, ...], _: Precision) -> Array:
 TAILS = (1025, 257, 129)
 
 
-# Other shapes: equal lengths of a case vary together, so that those of linear's
-# x=(4, 5), weight=(3, 5) stay equal; a length of 1, which is broadcast, is kept. An op
-# with the same shapes in all its cases and sizes (neuron) has no others.
-
-
 def lengths(op: Op, case: Case) -> tuple[int, ...]:
-    """The lengths of a case that may vary, in the order in which they appear."""
+    """The lengths of a case that may vary, in the order in which they appear.
+
+    Equal ones vary together, so that those of linear's x=(4, 5), weight=(3, 5) stay
+    equal; a length of 1, which is broadcast, is kept. An op with the same shapes in all
+    its cases and sizes (neuron) has no others.
+    """
     everywhere = (*op.cases.values(), *op.sizes.values())
     if len({tuple(op.shapes(c).values()) for c in everywhere}) < 2:
         return ()
@@ -222,8 +222,7 @@ def trials(
 ) -> Iterator[Trial]:
     """All cases of an op in some regimes and precisions, with their numbers.
 
-    `source` is where workers find the op: its name, or the path of its page. The
-    numbers of a case are the same in all `orders`.
+    Workers find the op by `source`: its name, or the path of its page.
     """
     dtypes = tuple(dtypes)
     for regime in map(REGIMES.__getitem__, regimes):

@@ -109,10 +109,8 @@ class Question:
     ) -> tuple[Judgement, ...]:
         """The judgements, in the order of the tensors.
 
-        Args:
-            got: The tensors by name.
-            dtypes: Names of the dtypes that they have where they come from.
-            flushes: Whether subnormal numbers are zeros there.
+        `dtypes` are those that they have where they come from; with `flushes` subnormal
+        numbers are zeros there.
 
         Raises:
             FloatingPointError: subnormal numbers are flushed to zero in this thread.

@@ -255,9 +255,8 @@ class _Norms:
     def __init__(self, node: Node, known: Mask) -> None:
         self.node, self.known = node, known
         self.value = np.where(known, node.value, 0.0).astype(np.float64)
-        self.axes: list[int | None] = [None]
-        self.axes += [i for i, n in enumerate(node.shape) if n > 1]
-        self.sums: dict[int | None, Any] = dict.fromkeys(self.axes, 0.0)
+        axes = None, *(i for i, n in enumerate(node.shape) if n > 1)
+        self.sums: dict[int | None, Any] = dict.fromkeys(axes, 0.0)
 
     @property
     def enough(self) -> bool:
@@ -270,9 +269,9 @@ class _Norms:
 
     def add(self, *moved: Error) -> None:
         parts = [np.where(self.known, part, 0.0) for part in moved]
-        for axis in self.axes:
+        for axis, sums in self.sums.items():
             squares = [np.square(measured(part, self.value, axis)) for part in parts]
-            self.sums[axis] = self.sums[axis] + np.stack(squares)
+            self.sums[axis] = sums + np.stack(squares)
 
     def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
         """Root mean squares, and a unit in the last place: it may be a bias.
@@ -280,10 +279,10 @@ class _Norms:
         It is zero but for rounding if it is within the reference's own.
         """
         parts = []
-        for axis in self.axes:
+        for axis, sums in self.sums.items():
             size, _ = measured(self.value, self.value, axis)
             zero = np.zeros((2, 2, *size.shape))
-            odd, even = np.sqrt(self.sums[axis] / NORMS + zero)
+            odd, even = np.sqrt(sums / NORMS + zero)
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)

@@ -8,7 +8,6 @@ lists, and for an entry that it reaches and whose defect is gone.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
@@ -145,17 +144,13 @@ def gone(records: Sequence[AgreeRecord], known: Iterable[Known]) -> tuple[Known,
     A verdict of `unsupported` or `vacuous` does not test an entry. A property of a
     platform need not show in each op, so only a run of all ops tests it.
     """
-    expected = defaultdict[str, list[AgreeRecord]](list)
-    for record in records:
-        if record.expected_verdict not in PASSING:
-            for op in (record.op, "*"):
-                expected[op].append(record)
+    announced = [r for r in records if r.expected_verdict not in PASSING]
     everything = {record.op for record in records} >= set(op_names())
     absent = []
     for one in known:
         if one.sometimes or ("*" in one.ops and not everything):
             continue
-        of_it = [r for op in one.ops for r in expected[op] if one.is_expected_in(r)]
+        of_it = [record for record in announced if one.is_expected_in(record)]
         shown = any(record.verdict in one.verdicts for record in of_it)
         tested = any(r.verdict not in ("unsupported", "vacuous") for r in of_it)
         if tested and not shown:
