@@ -197,10 +197,7 @@ class Trial:
 
     @cached_property
     def name(self) -> str:
-        """A name such as layer_norm[shifted-3x8-float32]; the key in the history.
-
-        That of a second order ends with it: layer_norm[shifted-3x8-float32-hvp].
-        """
+        """Such as layer_norm[shifted-3x8-float32-hvp], without a first order's vjp."""
         order = "" if self.order == "vjp" else f"-{self.order}"
         dtype = f"{self.problem.dtype}{order}"
         return case_name(self.problem.op.name, self.regime, self.case, dtype)

@@ -359,10 +359,7 @@ def is_choice(node: Node) -> bool:
 
 
 def _gap(node: Node, *inputs: Array) -> Array:
-    """What a choice depends on the sign of, for other values of its inputs.
-
-    Of a maximum along an axis, how far each element is from the one that is chosen.
-    """
+    """What a choice depends on the sign of; of a maximum, the distance to it."""
     if operation(node) != "pick":
         return inputs[0] - inputs[1] if len(inputs) == 2 else inputs[0]
     axis = node.attributes["axis"]

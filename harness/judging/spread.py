@@ -274,10 +274,7 @@ class _Norms:
             self.sums[axis] = sums + np.stack(squares)
 
     def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
-        """Root mean squares, and a unit in the last place: it may be a bias.
-
-        It is zero but for rounding if it is within the reference's own.
-        """
+        """Root mean squares, and a unit in the last place: it may be a bias."""
         parts = []
         for axis, sums in self.sums.items():
             size, _ = measured(self.value, self.value, axis)
@@ -288,6 +285,7 @@ class _Norms:
             norm, projection = np.where(even <= odd, rms, np.inf)
             parts.append(Part(axis, size, norm, projection))
         total, wide = parts[0], float(np.finfo(self.node.value.dtype).eps) / 2
+        # Zero but for rounding is what is within the reference's own.
         lost = total.size <= limit * wide / roundoff * total.norm
         there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
         beside = float(np.linalg.norm(there))

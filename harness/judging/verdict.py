@@ -33,10 +33,7 @@ _ELEMENTWISE = frozenset(
     ("add", "subtract", "multiply", "divide", "negative", "maximum", "broadcast_to")
 )
 
-NONE = "None where a gradient is due"
-BETTER = ("agree", "convention", "vacuous")
 OVERFLOWED = "intermediate values so large may overflow in another order of operations"
-NO_EXCUSE = "{}; a careless algorithm may lose so much that nothing is told"
 LOSS = (
     "the worst case of an honest algorithm, such as a sum of equal terms added up one "
     "by one in {}, a product that is computed twice or one that underflows on the way, "
@@ -298,7 +295,7 @@ def allowed(right: Reference, convention: str, tensor: str) -> Error:
 
 
 def is_zero(right: Reference, tensor: str) -> bool:
-    """Whether a tensor is zero in exact arithmetic, and a lost term would be seen.
+    """Whether a tensor is zero but for rounding, and a lost term would be seen.
 
     So is the gradient of a key's bias, or of a bias before a batch norm.
     """
@@ -329,7 +326,7 @@ def _judgement(
         # So frameworks say that it is constant.
         got, has = np.zeros(value.shape), right.dtype
     if got is None:
-        fault = NONE
+        fault = "None where a gradient is due"
         if is_second(tensor):
             fault += ": the backward is constant there, as far as the framework can see"
     elif got.shape != value.shape:
@@ -342,7 +339,7 @@ def _judgement(
     asked = _Tensor(right, convention, tensor, got.astype(right.wide))
     for arithmetic in right.arithmetics:
         judgement = asked.judged(arithmetic)
-        if judgement.verdict in BETTER:
+        if judgement.verdict in ("agree", "convention", "vacuous"):
             return judgement.changed(compute=arithmetic.name)
     return _excused(asked, judgement)
 
@@ -359,7 +356,8 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     if not explained:
         return judgement
     if not tells:
-        message = NO_EXCUSE.format(judgement.message)
+        told = "a careless algorithm may lose so much that nothing is told"
+        message = f"{judgement.message}; {told}"
         return replace(judgement, verdict="vacuous", message=message)
     why = OVERFLOWED if lost else LOSS.format(sums)
     return replace(
@@ -464,8 +462,7 @@ def judge_numbers(
 def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
     """The verdict on a tensor whose elements say nothing, by its norm and projection.
 
-    It agrees where it would have been seen to be half too large. What overflows is left
-    to the elements.
+    It agrees where it would have been seen to be half too large.
     """
     ratio, kind, part, at = whole.worst(got)
     if ratio <= whole.limit and (seen := whole.least_seen) > MOST:

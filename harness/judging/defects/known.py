@@ -114,10 +114,9 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
 
 
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
-    """The expected verdict of a record: that of an entry, or else `agree`.
+    """The verdict that entries which reach its trial announce, or else `agree`.
 
-    `known` are the entries that reach its trial. If several cover the record, the one
-    with the record's own verdict counts.
+    If several cover the record, the one with the record's own verdict counts.
     """
     announced = [verdict for k in known if k.covers(record) for verdict in k.verdicts]
     if record.verdict in announced:
@@ -126,10 +125,7 @@ def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
 
 
 def as_expected(record: AgreeRecord) -> bool:
-    """Whether a verdict is the expected one.
-
-    An entry may reach many cases, and the defect need not occur in each of them.
-    """
+    """Whether a verdict is the expected one: a defect need not occur in each case."""
     return record.verdict in PASSING or record.verdict == record.expected_verdict
 
 
@@ -167,11 +163,7 @@ def holds(clauses: Sequence[str], trial: Trial) -> bool:
 
 @functools.cache
 def compiled(clause: str) -> CodeType:
-    """The code of a clause.
-
-    Raises:
-        ValueError: It is no expression.
-    """
+    """The code of a clause; ValueError if it is no expression."""
     try:
         return compile(clause, "where", "eval")
     except (SyntaxError, ValueError):

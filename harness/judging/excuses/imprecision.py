@@ -112,10 +112,7 @@ def _shift_by_mean(node: Node) -> Error:
 
 
 def _losses(rows: Array, sums: Precision) -> Error:
-    """The relative loss of each partial sum along the first axis.
-
-    Of the rounded terms: that they are rounded, or underflow, is no loss of the sum.
-    """
+    """The relative loss of each partial sum of rounded terms, along the first axis."""
     with np.errstate(all="ignore"):
         rows = sums.round(rows)
         if sums.name == "bfloat16":  # NumPy lacks it
@@ -190,10 +187,7 @@ def _log1p(at: At) -> Error:
 
 
 def _near_one(at: At, lost: Error) -> Error:
-    """What is left of a number near 1 has its own sign, or it is zero.
-
-    Of a number that is far below a rounding of 1 nothing is left.
-    """
+    """What is left of a number near 1 has its own sign, or it is zero."""
     lost = np.where(np.isfinite(lost), lost, 0.0)
     left = at.v >= at.roundoff**2 * lost
     return np.asarray(np.where(left, np.minimum(lost, at.v), lost) / at.u)
