@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import math
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -352,3 +353,15 @@ class Budget:
     def room(self) -> float:
         """What still fits, in elements."""
         return (self.allowed - self.spent) / min(self.rate, FASTEST)
+
+
+def out_of_memory(error: Exception) -> str:
+    """How much was asked for, and how much there is; "" if that is not why."""
+    said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
+    if said is None:
+        return "needs more memory" if isinstance(error, MemoryError) else ""
+    size, unit = float(said[1]), said[2]
+    needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
+    return (
+        f"needs {needs} in one piece, and this machine has {memory() / 2**30:.3g} GiB"
+    )

@@ -22,6 +22,7 @@ from gradwatch.harness.check.choice import (
     Choice,
     Trial,
     handed_over,
+    out_of_memory,
     planned,
 )
 from gradwatch.harness.check.examine import examined, row_of
@@ -44,6 +45,7 @@ from gradwatch.harness.check.shapes import (
     with_complex,
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
+from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.judging.diagnosis import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
@@ -83,15 +85,18 @@ def check(
         check(FastSilu.apply, shapes=[(64, 1000)])
         check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
-    No tolerance is given: it is derived (docs/judging.md). docs/check.md has what is
-    tried, and what a candidate may be.
+    No tolerance is given: that of each element is derived from the rounding errors the
+    reference's own arithmetic can make (docs/judging.md). What is tried is listed in
+    docs/check.md.
 
     Args:
         reference: A function of PyTorch's or JAX's, a module, an `Op`, or the name of
             an op page. Its mathematics is the truth; no framework's backward is asked.
-        candidate: Takes the same tensors: a function, `Function.apply`, a module. Left
-            out, the reference's own gradient is judged: PyTorch's, or the backward of a
-            `torch.autograd.Function`, whose forward is then the definition.
+        candidate: Takes the same tensors: a function, `Function.apply`, a module. A
+            module is called with the reference's parameters and buffers; a plain
+            function gets them after the inputs. Left out, the reference's own gradient
+            is judged: PyTorch's, or the backward of a `torch.autograd.Function`, whose
+            forward is then the definition.
         inputs: The positional arguments, for numbers of your own. Of tensors of floats
             those that require a gradient are differentiated, or all where none does.
         shapes: For numbers made here, one for each input: [(64, 1000)], "64x1000",
@@ -108,7 +113,8 @@ def check(
         seed: Of all random numbers.
         order: "vjp": outputs and gradients. "jvp": forward mode, the tangent of each
             output. "hvp": the double backward, the gradients of the sum of gradient *
-            tangent by inputs and cotangents.
+            tangent by inputs and cotangents. What PyTorch refuses, such as a Function
+            that is marked once_differentiable, is `unsupported`, and does not pass.
         only, skip: Trials by name: "large", "tails", "sliced". The caller's own shape
             and numbers are always tried.
         quick: Try nothing else, once in each precision.
@@ -118,16 +124,19 @@ def check(
         strict: The edges fail, and so does an exception for other inputs than the
             caller's own, which is otherwise counted as a refusal.
         budget: Seconds of processor time for the trials beside the caller's own, 30 if
-            not said.
-        train: Steps of a training beside the reference.
+            not said; the report says which were left out.
+        train: Steps of a training beside the reference: all are compared with it, and
+            of each stage two are judged.
         name: Of what is judged, in the report, in place of its own.
 
     Returns:
-        A Report. An exception of the candidate's is a verdict, too.
+        A Report. What the candidate does wrong is in it: an exception, a gradient that
+        is None, another shape or dtype are verdicts.
 
     Raises:
         ValueError: The call cannot be judged: no inputs, or parameters that do not fit.
-        harness.tracing.Untraceable: The reference cannot be followed.
+        harness.tracing.Untraceable: The reference cannot be followed; says where, why
+            and the way round.
         UnknownName: No op page, dtype, device or trial bears that name.
     """
     given = None if inputs is None else as_tuple(inputs)
@@ -166,7 +175,11 @@ def gradcheck(
     of every gradient is judged.
 
     Args:
-        func, inputs, raise_exception, check_forward_ad, check_backward_ad: As there.
+        func: Takes the inputs, returns a tensor or several.
+        inputs: A tensor or several; those that require a gradient are differentiated.
+        raise_exception: Raise where it is wrong; otherwise return False.
+        check_forward_ad: Judge forward mode, too.
+        check_backward_ad: Judge the backward.
         as_pytorch: `eps`, `atol`, `rtol` and the others of PyTorch's; not used.
 
     Raises:
@@ -230,7 +243,8 @@ class Session:
     """A reference and a candidate on a device.
 
     `of_jax` says which of them is a function of JAX's; `source` are lines that define
-    the candidate in a script; `announce` gets each trial before it is run.
+    the candidate in a script; `announce` gets each trial before it is run, without it
+    a terminal is told.
     """
 
     reference: Any
@@ -323,18 +337,21 @@ class Session:
 
     def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
         """Every judgement on the trials that fit; a note says what is left out."""
-        left_out, diagnoses = list[tuple[str, str]](), Diagnoses()
-        for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
-            self.announce(f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials")
-            try:
-                with self.used.precision(trial.dtype), _quiet(trial):
-                    yield from self._examined(trial, diagnoses)
-            except Exception as error:  # every library refuses numbers in its way
-                if trial.as_given:
-                    raise
-                left_out.append((in_short(error), trial.name))
+        left_out, diagnoses, at = list[tuple[str, str]](), Diagnoses(), ""
+        with ticking(lambda: at, terminal=self.announce is str, log=False):
+            for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
+                at = f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials"
+                self.announce(at)
+                try:
+                    with self.used.precision(trial.dtype), _quiet(trial):
+                        yield from self._examined(trial, diagnoses)
+                except Exception as error:  # every library refuses numbers in its way
+                    if trial.as_given:
+                        raise
+                    why = f"the reference raised {in_short(error)}"
+                    left_out.append((out_of_memory(error) or why, trial.name))
         for why, names in joined(left_out).items():
-            self.notes.append(f"left out, the reference raised {why}: {names}")
+            self.notes.append(f"left out, {why}: {names}")
 
     def _examined(self, trial: Trial, diagnoses: Diagnoses) -> list[Row]:
         """The judgements of one trial.
@@ -410,6 +427,10 @@ class Session:
         """Say what to give in place of what cannot be judged."""
         try:
             yield
+        except (MemoryError, RuntimeError) as error:
+            if why := out_of_memory(error):
+                raise ValueError(f"{why}: give smaller inputs") from error
+            raise
         except TypeError as error:
             if not re.search("missing .* argument", str(error)):
                 raise

@@ -339,7 +339,8 @@ class Bench:
         if self.diagnoses is None or self.trial.edge:
             return judged
         how = dtype, not self.unrepeatable
-        return self.diagnoses.told_of(right, arrays, judged, *how)
+        told = self.diagnoses.told_of(right, arrays, judged, *how)
+        return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in told)
 
     def _chosen(
         self,
@@ -402,6 +403,17 @@ class Bench:
             else j
             for j in found
         )
+
+
+def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
+    """With a diagnosis in terms of complex numbers, whose parts are the last axis."""
+    if tensor is None or not used.dtype_of(tensor).startswith("complex"):
+        return judgement
+    said = judgement.diagnosis
+    for place, part in (("first", "real"), ("last", "imaginary")):
+        axis = f"the {place} 1 of 2 along axis {tensor.ndim} of"
+        said = said.replace(axis, f"the {part} part of")
+    return judgement.changed(diagnosis=said)
 
 
 class Growth:

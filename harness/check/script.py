@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pkgutil
 import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench, Function, examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework
 from gradwatch.harness.check.report import Row
+from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.verdict import allowed
-from gradwatch.harness.project.descent import Cut, cuts, descend
+from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.workers.arrays import values_of
+from gradwatch.impls.contract import Array
 
 SECONDS = 10.0  # a person waits for the script: dozens of steps of a tenth of a second
 
@@ -70,7 +73,7 @@ def script(
         if trial.state is not None and failing(trial) is None:
             return ""  # it is wrong after other steps of a training alone
         end = time.monotonic() + SECONDS
-        trial, last = descend((trial, row), _shorter, failing, end)
+        trial, last = descend((trial, row), _simpler, failing, end)
         return _written(Bench(subject, candidate, trial), last, source)
 
 
@@ -158,19 +161,29 @@ def _called(call: Any, bound: Bound, used: Any) -> str:
 # As small as it gets --------------------------------------------------------------
 
 
-def _shorter(trial: Trial) -> Iterator[Trial]:
-    """Shorter inputs, with cotangents of their own."""
+def _simpler(trial: Trial) -> Iterator[Trial]:
+    """Shorter inputs, with cotangents of their own; then ones, or one or two digits."""
     used = trial.framework
     if trial.cotangents:
         yield replace(trial, cotangents=())
-    for cut in cuts(t.shape for t in used.tensors(trial.args)):
 
-        def shorter(t: Any, cut: Cut = cut) -> Any:
-            made = used.array_of(t)[cut(t.shape)].copy()
-            held = used.filled(made, t, trial.regime.layout)
+    def changed(made: Mapping[int, Array]) -> Trial:
+        def other(t: Any) -> Any:
+            if id(t) not in made:
+                return t
+            held = used.filled(made[id(t)], t, trial.regime.layout)
             return held.requires_grad_() if getattr(t, "requires_grad", 0) else held
 
-        yield replace(trial, args=used.mapped(shorter, trial.args))
+        return replace(trial, args=used.mapped(other, trial.args))
+
+    arrays = [(t, used.array_of(t)) for t in used.tensors(trial.args)]
+    for cut in cuts(t.shape for t, _ in arrays):
+        yield changed({id(t): a[cut(t.shape)].copy() for t, a in arrays})
+    if trial.regime.cotangent != "ones":
+        yield replace(trial, regime=REGIMES["dy_ones"])
+    for tensor, array in arrays:
+        for plain in plainer(array) if array.dtype.kind == "f" else ():
+            yield changed({id(tensor): plain})
 
 
 # How it gets at the candidate --------------------------------------------------------
@@ -183,6 +196,12 @@ if candidate is None:
 
 def origin(function: Any) -> str:
     """Lines that define `candidate`."""
+    if isinstance(function, functools.partial):
+        head, _, last = origin(function.func).rpartition("candidate = ")
+        given = [repr(a) for a in function.args]
+        given += [f"{k}={v!r}" for k, v in function.keywords.items()]
+        bound = ", ".join([last, *given])
+        return f"import functools\n{head}candidate = functools.partial({bound})"
     # What has a name in a module, and how the function is got from it.
     owner, suffix = getattr(function, "__self__", None), ""
     if inspect.isclass(owner):  # Function.apply is bound to its class

@@ -47,15 +47,16 @@ def ticking(
     before: str = "",
     *,
     terminal: bool = True,
+    log: bool = True,
 ) -> Iterator[None]:
     """A line on standard error while work goes on: it does not look like a hang.
 
-    A terminal has one that is written again each second, which may be left out, a log
-    one every ten seconds. `before` ends a line that another program has begun. A
+    A terminal has one that is written again each second, a log one every ten seconds;
+    either may be left out. `before` ends a line that another program has begun. A
     thread writes them, so that one long step does not silence them.
     """
     shown = sys.stderr.isatty()
-    if shown and not terminal:
+    if not (terminal if shown else log):
         yield
         return
     over, begun, width = threading.Event(), time.monotonic(), get_terminal_size()[0]

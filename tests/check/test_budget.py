@@ -1,6 +1,7 @@
 """What a check's trials cost is known before they run."""
 
 import gc
+import io
 import resource
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import torch
 from gradwatch.harness.check import check
 from gradwatch.harness.check.choice import Budget
 from gradwatch.harness.check.subjects import pytorch
+from gradwatch.harness.console import streams
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing.capture import cost_of
 
@@ -187,3 +189,18 @@ def test_a_factorisation_counts_its_steps():
         for n in (100, 200)
     )
     assert 7 < large / small < 9
+
+
+class Terminal(io.StringIO):
+    """A standard error that says that it is one."""
+
+    def isatty(self):
+        return True
+
+
+def test_what_is_soon_done_or_no_terminal_has_no_progress(monkeypatch):
+    monkeypatch.setattr(streams, "SILENT", 600.0)
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", stream)
+        check(torch.sigmoid, shapes=[(2, 2)], quick=True)
+        assert "trials" not in stream.getvalue()

@@ -440,3 +440,11 @@ def test_what_no_single_step_hides_has_a_way_round_too():
     given = [torch.tensor([0.15, 0.31, 0.44, 0.83])]
     (silent,) = (r for r in check(chaotic, None, given, quick=True).rows if r.silent)
     assert "in no step by much: float64 tells more" in silent.step
+
+
+def test_what_needs_more_memory_than_there_is_is_a_line_with_the_number():
+    def outer(a):
+        return a[:, None] * a[None, :]
+
+    with pytest.raises(ValueError, match=r"needs 596 GiB .* this machine has \d"):
+        check(outer, inputs=[torch.randn(400_000)], quick=True)
