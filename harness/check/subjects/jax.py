@@ -12,7 +12,7 @@ from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import framework
 from gradwatch.harness.check.frameworks.jax import Call
 from gradwatch.harness.check.subjects import OpSubject
-from gradwatch.harness.judging.question import Cost
+from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.lax import Traced, is_inexact
 from gradwatch.harness.tracing.names import name_of, parameters_of
 from gradwatch.impls.contract import Op
@@ -72,6 +72,12 @@ class JaxSubject(OpSubject):
 
     def _attributes(self, trial: Trial) -> dict[str, Any]:
         return {}  # the formula has them
+
+    def truth(self, *asked: Any) -> Question:
+        """The right tensors; what cannot be followed is refused before it runs."""
+        question = super().truth(*asked)
+        _ = question.names
+        return question
 
     def cost(self, trial: Trial, most: float) -> Cost:
         """What a call takes."""
