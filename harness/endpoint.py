@@ -67,8 +67,8 @@ def serve(channel: Any) -> None:
     cannot be forked, this process ends before another page if one has changed it.
 
     Raises:
-        DeviceLost: A request has lost the device. It gets no answer, so that it is the
-            one that the crash belongs to, and the next ones get another process.
+        DeviceLost: A request has lost the device. It gets no answer, so that the crash
+            is its own, and the next ones get another process.
     """
     fork, page = Fork(_answered, lambda: channel.close()), ""
     while True:
@@ -107,15 +107,11 @@ def _answered(content: bytes) -> bytes:
     try:
         return encoded(reply | nonce)
     except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
-        return encoded(_failure("error", error) | nonce)
+        return encoded({"kind": "error", "message": in_short(error), **nonce})
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The handler's answer, or the error.
-
-    Raises:
-        DeviceLost: See `serve`.
-    """
+    """The handler's answer, or the error; `DeviceLost` is raised, see `serve`."""
     try:
         name = request["request"]
         known("request", name, (*HANDLERS, EXAMINE))
@@ -124,11 +120,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             HANDLERS[name] = module.examine
         reply = {"kind": "result", **HANDLERS[name](request)}
     except Unsupported as reason:
-        reply = _failure("unsupported", reason, str(reason))
+        reply = {"kind": "unsupported", "message": str(reason) or in_short(reason)}
     except Missing as reason:
-        reply = _failure("missing", reason, str(reason))
+        reply = {"kind": "missing", "message": str(reason) or in_short(reason)}
     except BaseException as error:  # noqa: BLE001  # SystemExit of an op, too, is its error
-        reply = _failure("error", error)
+        reply = {"kind": "error", "message": in_short(error)}
     _confirm_device()
     return reply
 
@@ -136,12 +132,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _confirm_device() -> None:
     """Wait for a GPU that is in use: its errors arrive later, at any call.
 
-    After most of them its context is lost for good, and each further call raises the
-    same error (CUDA runtime API, "Error Handling", sticky errors). One that is raised
-    here belongs to the request that has just been handled.
-
-    Raises:
-        DeviceLost: It has failed.
+    Most are sticky (CUDA runtime API, "Error Handling"). What is raised here belongs to
+    the request that has just been handled.
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
@@ -193,10 +185,6 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         "backends": backends,
         "threads": int(says() if says else os.environ.get("OMP_NUM_THREADS", "0")),
     }
-
-
-def _failure(kind: str, error: BaseException, message: str = "") -> dict[str, Any]:
-    return {"kind": kind, "message": message or in_short(error)}
 
 
 Handler = Callable[[Mapping[str, Any]], dict[str, Any]]

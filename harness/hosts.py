@@ -95,12 +95,11 @@ def agree_on_hosts(
         raise Required(f"no host has come for {PATIENCE:g} s") from None
     batches = [packed((code(), structs.replace(asked, ops=[op]))) for op in asked.ops]
     futures = client.map(run, batches, pure=False, retries=RETRIES)
-    names = {str(one.key): op for one, op in zip(futures, asked.ops, strict=True)}
-    answers = dict[str, Answer]()
+    names = {one.key: op for one, op in zip(futures, asked.ops, strict=True)}
+    answers = dict[Any, Answer]()
     try:
         for done in as_completed(futures, raise_errors=False):
-            key = str(done.key)
-            answers[key] = _answer(done, names[key])
+            answers[done.key] = _answer(done, names[done.key])
             progress(len(answers), len(futures))
     finally:
         client.cancel(futures)
@@ -166,21 +165,11 @@ def run(content: bytes) -> bytes:
 
 def _run(content: bytes) -> bytes:
     theirs, asked = msgspec.msgpack.decode(content, type=tuple[str, Asked])
-    own, why, agreement = _imported(), "", Agreement()
-    if own != theirs:
+    if (own := code()) != theirs:
         why = f"it has {own}, and this machine {theirs}"
-    if own != code():
-        why = "files have changed since it started: start it again"
-    if not why:
-        asked = structs.replace(asked, jobs=os.cpu_count() or 1)
-        agreement = judged(asked, _child())
-    return packed((machine_name(), why, agreement))
-
-
-@cache
-def _imported() -> str:
-    """The code as it was when this process was first asked."""
-    return code()
+        return packed((machine_name(), why, Agreement()))
+    asked = structs.replace(asked, jobs=os.cpu_count() or 1)
+    return packed((machine_name(), "", judged(asked, _child())))
 
 
 @cache

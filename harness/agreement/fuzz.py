@@ -94,13 +94,9 @@ class Hunt:
     ) -> Iterator[tuple[FindingRecord, str] | None]:
         """Yield each finding and its script twice: at once, and again after shrinking.
 
-        None comes after each op, and each attempt to shrink.
-
-        Args:
-            ops: Ops by the name or page from which workers load them; one whose page
-                fails is taken out.
-            budget: Seconds; one trial or one shrinking step may end later. What is not
-                shrunk by then stays as it was found.
+        None comes after each op, and each attempt to shrink. An op whose page fails is
+        taken out. One step may end after the budget, in seconds; what is not shrunk by
+        then stays as it was found.
         """
         end = time.monotonic() + budget
         for turn in itertools.count():

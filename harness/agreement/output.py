@@ -45,13 +45,9 @@ def grouped(
 class Overall:
     """What a table shows of an op on a backend.
 
-    Attributes:
-        verdict: That of the worst record; where all are right, imprecise (at least one
-            is), agree, vacuous (nothing could be told) or unsupported.
-        worst: The worst unexpected record; else the worst known defect; else the record
-            with the largest ratio.
-        unexpected: The number of records that are not as expected.
-        listed: Whether a known defect is among the records.
+    The verdict is that of the worst record, which is unexpected or else a known defect;
+    where all are right, it is imprecise, agree, vacuous or unsupported. `unexpected`
+    are counted; `listed` says whether a known defect is among them.
     """
 
     verdict: str

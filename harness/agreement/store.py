@@ -1,9 +1,8 @@
 """Writes findings as plain scripts, saves them with an index, replays and names them.
 
 A script has the framework's own call, the exact answer and the allowed errors as
-literals; it needs NumPy and the framework alone, and exits with 1 while the defect is
-there. A folder of findings holds a script for each defect and `index.json`: a document
-with a line for each site that a script reproduces.
+literals, and exits with 1 while the defect is there. A folder of findings holds a
+script for each defect and `index.json`, with a line for each site that it reproduces.
 """
 
 from __future__ import annotations
@@ -177,13 +176,8 @@ def repro(
 ) -> str:
     """The text of a script that exits 1 while the defect is there, 0 when it is gone.
 
-    Args:
-        trial: The input.
-        backend: The one that fails.
-        record: How it fails.
-        headline: The first line of the docstring.
-        right: The exact answers; None if the op's formula refuses the input.
-        about: More for the docstring.
+    `right` are the exact answers, None if the op's formula refuses the input; `about`
+    follows the headline in the docstring.
     """
     problem, op, lines = trial.problem, trial.problem.op, list[str]()
     framework, dialect = framework_of(backend), dialect_of(backend)

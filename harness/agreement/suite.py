@@ -1,9 +1,8 @@
 """The agreement suite: every op on every backend, judged against the reference.
 
-It runs in a process of its own, which a page or a formula can end. Beside the verdicts
-it says how far backends are from each other: the ratio of a pair is |a - b| over the
-sum of both rounding radii. Where it is above the limit, one of the two is wrong; this
-needs no reference, and shows outliers.
+It runs in a process of its own, which a page or a formula can end. The ratio of a pair
+of backends is |a - b| over the sum of both rounding radii: where it is above the limit,
+one of the two is wrong.
 """
 
 from __future__ import annotations
@@ -227,15 +226,10 @@ def verdicts(
     at: Callable[[str, str], AbstractContextManager[None]] = lambda *at: nullcontext(),
     pairs: bool = True,
 ) -> Iterator[Agreement]:
-    """Run tasks, and yield the verdicts on each trial and device.
+    """Run tasks, each within `timeout` seconds, and yield the verdicts on each trial.
 
-    Args:
-        tasks: The tasks, each trial on the same backends of a device.
-        fleet: The workers that run them.
-        entries: Known outcomes.
-        timeout: Seconds for one task.
-        at: Guards the judging of a trial by its op and name.
-        pairs: Compare backends with each other, too, even where nothing is wrong.
+    `at` guards the judging of a trial by its op and name. With `pairs`, backends are
+    compared with each other even where nothing is wrong.
     """
     asked = Counter((task.trial.name, task.device) for task in tasks)
     waiting: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
@@ -304,17 +298,14 @@ _BRIEF = ("ratio", "radius")
 
 
 def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
-    """The record of a judgement on what a backend returned in a trial.
-
-    What agrees needs no sentence: it was a third of the document.
-    """
+    """The record of a judgement on what a backend returned in a trial."""
     judged = {name: getattr(judgement, name) for name in _JUDGED}
     for name, value in judged.items():
         if isinstance(value, float):
             value = float(f"{value:.6g}") if name in _BRIEF else float(value)
             judged[name] = value if math.isfinite(value) else None
     judged["worst_index"] = list(judgement.worst_index)
-    if judgement.verdict == "agree":
+    if judgement.verdict == "agree":  # sentences were a third of the document
         judged["message"] = ""
     flags = [
         name if value else f"not-{name}"
@@ -344,11 +335,9 @@ def _name_outliers(
     rest = backends - {record.backend for record in wrong}
     ratios = (apart.get(a, {}).get(b) or 0.0 for a in rest for b in rest)
     if len(rest) > len(backends) - len(rest) and max(ratios, default=0.0) <= limit:
+        others = f"{len(rest)} others, which agree with each other"
         for record in wrong:
-            record.message += (
-                f"; outlier: {record.backend} against {len(rest)} others, "
-                "which agree with each other"
-            )
+            record.message += f"; outlier: {record.backend} against {others}"
 
 
 def distances(
@@ -391,9 +380,8 @@ def keep_worst(worst: Pairs, pairs: Pairs) -> None:
 # Samples --------------------------------------------------------------------------
 
 # Frameworks that compile each shape are judged in part, unless they and an op, or a
-# case, are named: all cases of all ops would take JAX half an hour, and inductor takes
-# 2 s for each shape, layout and precision. Each op is judged in its first case, in C
-# order, in all regimes of values, since the numbers of a tensor cost nothing.
+# case, are named (all would take JAX half an hour): in C order, and in all regimes of
+# values, since the numbers of a tensor cost nothing.
 
 
 def precisions(backend: str) -> Sequence[str]:

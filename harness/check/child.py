@@ -37,7 +37,7 @@ def check(content: bytes, link: Link) -> None:
     def announce(place: str) -> None:
         nonlocal at
         at = f" {place}"
-        link.moved(place)
+        link.alive(place)
 
     with link.running(""), ticking(lambda: f"checking{at}"):
         found = answered(asked, announce)

@@ -18,7 +18,7 @@ from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
-from gradwatch.harness.workers.confinement import bare_environment
+from gradwatch.harness.workers.fork import bare_environment
 from gradwatch.harness.workers.process import Child, Failed
 from gradwatch.impls.catalogue import known
 

@@ -1,9 +1,8 @@
 """Runs one problem in this interpreter, in the ways that catch kernels.
 
-Forward and backward run once; then the backward again on the same graph; then both from
-the start: a backward may overwrite its saved tensors, or not be deterministic. On a GPU
-the bits may differ: kernels that add with atomic operations, such as those of an index,
-add in another order each time (PyTorch, "Reproducibility"). There each has to be right.
+Forward and backward run once, then the backward again on the same graph, then both from
+the start. On a GPU the bits may differ, as kernels add in another order each time
+(PyTorch, "Reproducibility"): there each result has to be right.
 """
 
 from __future__ import annotations
@@ -111,12 +110,9 @@ def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
             result = step.read()  # as a consumer: it waits for the current stream
         else:
             result = getattr(step, order)()
-        return step, {
-            "outputs": copied(result.outputs),
-            "gradients": copied(result.gradients),
-            "state": copied(result.state),
-            "dtypes": dict(result.dtypes),
-        }
+        parts = ("outputs", "gradients", "state")
+        read: dict[str, Any] = {name: copied(getattr(result, name)) for name in parts}
+        return step, {**read, "dtypes": dict(result.dtypes)}
     finally:
         step.wait()  # what is computed later must crash within its own task
 
@@ -139,10 +135,7 @@ def problem_of(request: Request) -> Problem:
             None if array is None else lay_out(array, request["cotangent_layout"])
             for array in request["cotangents"]
         ],
-        attributes=request["attributes"],
-        aliases=request["aliases"],
-        dtype=request["dtype"],
-        device=request["device"],
+        **{n: request[n] for n in ("attributes", "aliases", "dtype", "device")},
         **second,
     )
 

@@ -1,21 +1,33 @@
-"""A fork of a process for code of a page: whatever that changes ends with it."""
+"""Forks for code of a page, and what is taken from a process that nobody trusts.
+
+Whatever a page changes ends with its fork. Untrusted code keeps processors, memory up
+to a limit, what it reads to compute, and one folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
+import struct
+import sys
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, reduce
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.context import ForkProcess
+from operator import or_
+from pathlib import Path
 from typing import TypeVar
 
-from gradwatch.harness.workers.confinement import restrict, writing_rules
-from gradwatch.harness.workers.lifetime import die_with_parent
+from gradwatch.harness.project.paths import ROOT, SOURCE
+from gradwatch.harness.workers.lifetime import adopt_orphans, die_with_parent
 
 #: The exit status of a process in which a page has replaced something: the next page
 #: gets another. None else ends with it, unless a page does so on purpose.
@@ -24,6 +36,22 @@ CHANGED = 86
 _ENDING = 1.0
 #: Seconds for what is `forked` once.
 _PATIENCE = 60.0
+#: Variables of the environment that such code gets; no other holds for a computation.
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
+#: What Python, PyTorch and a compiler read. Of /proc their own process alone.
+READ = (
+    *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/sys", "/dev"),
+    *("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm"),
+)
+WRITTEN = ("/dev/null", "/dev/shm", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0")
+MOST_PROCESSES = 256  # a compiler of kernels starts as many as there are cores
+
+# linux/landlock.h and linux/sched.h
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_READS, _WRITES = 0b1101, 0b1111111110010  # execute, read; write, remove, make
+_REFER, _TRUNCATE, _TCP, _SIGNALS = 1 << 13, 1 << 14, 0b11, 0b10
+_OF_FILES = 0b111 | _TRUNCATE
+_NEW_USER, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x40000000, 0x08000000
 
 T = TypeVar("T")
 
@@ -134,3 +162,126 @@ def forked(function: Callable[[], T]) -> T:
     if error is not None:
         raise error
     return found
+
+
+# Confinement ------------------------------------------------------------------------
+
+
+def bare_environment() -> dict[str, str]:
+    """Return what the environment has of `ENVIRONMENT`: no secret and no home."""
+    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+
+
+def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> None:
+    """Confine this process, and let it be a Python that runs a script, as people do.
+
+    Nothing that it can ask for says that it is limited. Files can be written in `home`
+    alone. What could not be had is said by the pipe with this number, then `pipe`.
+    """
+    parent = os.getppid()
+    missing = [] if _apart() else ["a network of its own"]
+    python = sys.prefix, sys.base_prefix, *filter(None, sys.path)
+    allowed = {_READS: (*READ, *python, *read), _READS | _WRITES: (home, *WRITTEN)}
+    if not restrict(_rules(allowed, _TCP, _SIGNALS)):
+        missing.append("files of its own (Landlock)")
+    die_with_parent(parent)
+    adopt_orphans()  # so that they end with it
+    with Connection(os.dup2(number, pipe)) as connection:
+        connection.send(missing)
+        user = {"USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh"}
+        found = dict.fromkeys(("HOME", "TMPDIR", "PWD"), home)
+        os.chdir(home)
+        environment = {**bare_environment(), **user, **found}
+        os.execve(sys.executable, [sys.executable, script], environment)
+
+
+def _apart() -> bool:
+    """Give this process namespaces, where its user keeps its number; say if they are.
+
+    What it may start is limited by the outer one of two, which has the limit that held
+    when the inner one was made. Asked for, its own limit is the one that it had.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    user, group = os.getuid(), os.getgid()
+    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1"}
+    maps["gid_map"] = f"{group} {group} 1"
+    most = MOST_PROCESSES if hard < 0 else min(MOST_PROCESSES, hard)
+    for namespaces in (_NEW_USER | _NEW_NETWORK | _NEW_IPC, _NEW_USER):
+        if _call("unshare", namespaces):
+            return namespaces == _NEW_USER
+        with contextlib.suppress(OSError):
+            for name, content in maps.items():
+                Path("/proc/self", name).write_text(content)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
+    resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+    return True
+
+
+@cache
+def writing_rules() -> int:
+    """Return Landlock's rules for `restrict`, a descriptor; -1 without them.
+
+    Only what may be written can be listed: all that lies beside these folders, beside
+    those that they are in, and temporary files.
+    """
+    if _landlock() < 2:  # no file could be moved from folder to folder
+        return -1
+    kept = {path.resolve() for path in (SOURCE, ROOT / "results")}
+    above = {folder for one in kept for folder in one.parents}
+    above -= {one for one in above if kept & {one, *one.parents}}  # one in another
+    beside = [Path(tempfile.gettempdir())]
+    for folder in above:
+        with contextlib.suppress(OSError):
+            beside += {path for path in folder.iterdir() if not path.is_symlink()}
+    return _rules({_WRITES: [path for path in beside if path not in kept | above]})
+
+
+def _rules(
+    allowed: Mapping[int, Iterable[Path | str]], network: int = 0, scope: int = 0
+) -> int:
+    """Make rules of what is allowed below some paths; -1 without Landlock."""
+    version = _landlock()
+    if version < 1:
+        return -1
+    later = sum(
+        right for since, right in ((2, _REFER), (3, _TRUNCATE)) if version >= since
+    )
+    full = {
+        rights | later if rights & _WRITES else rights: allowed[rights]
+        for rights in allowed
+    }
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    rules = struct.pack("QQQ", reduce(or_, full), network, scope)
+    number = _call("syscall", _CREATE, rules, size, 0)
+    for rights, paths in full.items():
+        for path in paths:
+            try:
+                opened = os.open(path, os.O_PATH)
+            except OSError:  # it is not there
+                continue
+            allowed_here = rights if os.path.isdir(path) else rights & _OF_FILES
+            below, rule = 1, struct.pack("=Qi", allowed_here, opened)
+            _call("syscall", _ADD, number, below, rule, 0)
+            os.close(opened)
+    return number
+
+
+def _landlock() -> int:
+    """Its version; 1 is of Linux 5.13, 2 of 5.19."""
+    return _call("syscall", _CREATE, None, 0, 1)
+
+
+def restrict(rules: int) -> bool:
+    """Restrict this process, of one thread, by rules; return whether there are any."""
+    no_new_privileges = 38
+    if rules < 0:
+        return False
+    _call("prctl", no_new_privileges, 1, 0, 0, 0)
+    return _call("syscall", _RESTRICT, rules, 0) == 0
+
+
+def _call(name: str, *arguments: object) -> int:
+    try:
+        return int(getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments))
+    except AttributeError:  # no Linux
+        return -1

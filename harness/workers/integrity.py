@@ -1,9 +1,8 @@
 """What a page must leave as it was in the process that judges or times it.
 
 `remember` notes the functions that the judge and the clock depend on, and the settings
-that all share; `changes` says what is no longer the same. While `Watch` is on, calls
-that no honest backward makes are noted, too. The kinds of attack are those seen in
-public on generated kernels; docs/timing.md lists ours. Every worker imports this.
+that all share; `changes` says what is no longer the same; `Watch` notes calls that no
+honest backward makes. docs/timing.md lists the attacks. Every worker imports this.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Finds the Python that runs each framework, and says what to do if there is none.
 
-A framework with its own requirements (requirements/<framework>.txt) has its own
-environment, .venv-<framework>; the others share the running one. The head of some says
-what it costs: these are made only on request. An environment variable such as
-GRADWATCH_PYTHON_ONEFLOW names another Python.
+A framework with its own requirements (requirements/<framework>.txt, whose head may say
+what it costs) has its own environment, .venv-<framework>; the others share the running
+one. An environment variable such as GRADWATCH_PYTHON_ONEFLOW names another Python.
 """
 
 from __future__ import annotations

@@ -20,12 +20,8 @@ CODE = Path(__file__).read_text(encoding="utf-8") if "__file__" in globals() els
 def die_with_parent(parent: int = 0) -> None:
     """Let Linux kill this process when the thread that started it ends in any way.
 
-    Otherwise it would continue and disturb the measurements of the next run. On other
-    systems this does nothing.
-
-    Args:
-        parent: The process that started this one; if it has ended before this call,
-            this process ends at once.
+    It would disturb the measurements of the next run. If the `parent` that started it
+    has ended before this call, it ends at once.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

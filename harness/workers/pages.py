@@ -2,8 +2,7 @@
 
 Whoever judges imports no page: `Pages.load` gives an `Op` without any code of it. Its
 formula is called in the page's process, with leaves of which only the integers have
-their numbers; what returns is its graph, from whose names of primitives, attributes and
-constants the nodes are built again here. A process that imports no page forks them.
+their numbers, and the nodes of the graph that returns are built again here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Tasks for workers, and their outcomes; runs many of them on long-lived workers.
 
-If a worker crashes or hangs, only the current task is lost: this becomes its outcome,
-the worker is replaced and the run goes on. Each job is a thread with one worker at a
-time. A free one takes the first framework in the order of `_by_framework` that no other
-has; where all are taken, it helps with one that has more than `WORTH` tasks to do.
+If a worker crashes or hangs, only the current task is lost, and the worker is replaced.
+Each job is a thread with one worker at a time, of the first framework that no other
+has; where all are taken, of one that has more than `WORTH` tasks to do.
 """
 
 from __future__ import annotations
@@ -60,11 +59,6 @@ class Task:
     def problem(self) -> Problem:
         """The trial's problem on the device."""
         return replace(self.trial.problem, device=self.device)
-
-    @property
-    def framework(self) -> str:
-        """The framework whose worker runs it."""
-        return framework_of(self.backend)
 
     def payload(self) -> dict[str, Any]:
         """The request in arrays and builtin types.
@@ -133,21 +127,10 @@ class Outcome:
         given = {n: v for n, v in reply.items() if n in ("kind", "message")}
         if task.request != "evaluate" or reply["kind"] != "result":
             return cls(task, **given, version=version, reply=reply)
-        result = Result(
-            outputs=reply["outputs"],
-            gradients=reply["gradients"],
-            state=reply["state"],
-            dtypes=reply["dtypes"],
-        )
-        return cls(
-            task,
-            **given,
-            result=result,
-            faults=reply["faults"],
-            repeatable=reply["repeatable"],
-            others=reply.get("others", ()),
-            version=version,
-        )
+        parts = ("outputs", "gradients", "state", "dtypes")
+        given["result"] = Result(**{name: reply[name] for name in parts})
+        given |= {name: reply[name] for name in ("faults", "repeatable", "others")}
+        return cls(task, **given, version=version)
 
     def judged(self, asked: Question) -> Iterator[Judgement]:
         """Yield the verdicts on all tensors, or one verdict if there is no result.
@@ -161,7 +144,7 @@ class Outcome:
         for name, message in self.faults:
             yield Judgement(name, "malformed", message=message)
         on_cpu, dtypes = self.task.problem.device == "cpu", self.result.dtypes
-        flushes = on_cpu and bool(traits_of(self.task.framework).flushes)
+        flushes = on_cpu and bool(traits_of(framework_of(self.task.backend)).flushes)
         yield from asked.judge(self.result.tensors, dtypes, flushes=flushes)
         for how, gradients in self.others:
             for j in asked.judge(gradients, dtypes, flushes=flushes):
@@ -172,30 +155,23 @@ class Outcome:
 def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:
     """The reason why an implementation must not be timed; "" if it can be.
 
-    Args:
-        verdicts: The verdict and the message of each of its tensors. It is not timed if
-            one of them does not pass, if it is declared as unsupported, or if there is
-            no verdict at all.
+    Of each of its tensors there is a verdict, which has to pass, and a message.
     """
-    listed = list(verdicts)
-    unfit = (
-        f"{verdict}: {message}"
-        for verdict, message in listed
-        if verdict not in PASSING or verdict == "unsupported"
-    )
-    return next(unfit, "") if listed else "nothing was judged"
+    why = "nothing was judged"
+    for verdict, message in verdicts:
+        if verdict not in PASSING or verdict == "unsupported":
+            return f"{verdict}: {message}"
+        why = ""
+    return why
 
 
 class Fleet(AbstractContextManager["Fleet"]):
-    """Workers that are kept from one run to the next; close it, or use it in `with`.
+    """One worker of each framework is kept from one run to the next; use it in `with`.
 
-    One idle worker of each framework is kept: it needs only memory, and a new one would
-    take seconds to import. Each task has a deadline.
+    It needs only memory, and a new one would take seconds to import.
     """
 
     def __init__(self, *, jobs: int = 1) -> None:
-        if jobs < 1:
-            raise ValueError(f"at least one job, not {jobs}")
         self.jobs = jobs
         # Linux ends a worker with the thread that started it: these live as long.
         self._threads = ThreadPoolExecutor(jobs, "gradwatch-job")
@@ -228,10 +204,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 
         Raises:
             gradwatch.impls.catalogue.UnknownName: A task names an unknown backend.
-            RuntimeError: Another run of this fleet has not finished.
         """
-        if self._jobs:
-            raise RuntimeError("the fleet is busy with another run: finish that first")
         self._tasks, self._timeout = _by_framework(tasks), timeout
         for name in self._tasks.keys() - self._interpreters.keys():
             self._interpreters[name] = interpreters.interpreter_of(name)
@@ -364,14 +337,13 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
     """A queue for each framework, in the order in which they get workers.
 
-    Those that compile come first, since that takes longest. Those that crash again and
-    again come last: their restarts delay nobody else.
+    Those that compile take longest; restarts of those that crash delay nobody else.
     """
     backends = backend_names()
     waiting: dict[str, deque[Task]] = {}
     for task in tasks:
         known("backend", task.backend, backends)
-        waiting.setdefault(task.framework, deque()).append(task)
+        waiting.setdefault(framework_of(task.backend), deque()).append(task)
     first = {name: traits_of(tasks[0].backend) for name, tasks in waiting.items()}
     turns = sorted(
         first, key=lambda name: (first[name].crashes, not first[name].compiles)

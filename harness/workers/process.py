@@ -288,13 +288,9 @@ class Link:
             except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
                 self.send(Failed(op, case, "error", legible(in_short(error))))
 
-    def moved(self, case: str) -> None:
-        """Say that its code has come to another case."""
-        self._places[-1].case = case
-        self.alive()
-
-    def alive(self) -> None:
-        """Say that the code of the page goes on."""
+    def alive(self, case: str = "") -> None:
+        """Say that the code of the page goes on, or has come to another case."""
+        self._places[-1].case = case or self._places[-1].case
         self.send(self._places[-1])
 
     def tell(self, result: Any) -> None:
@@ -348,14 +344,9 @@ class Child(AbstractContextManager["Child"]):
     def run(
         self, ops: Sequence[str], request: Callable[[Sequence[str]], Any], kind: type[T]
     ) -> Iterator[T | Failed]:
-        """What the job finds, and the ops that failed.
+        """What the job finds, of a type, and the ops that failed.
 
-        A fresh child is asked for whatever is left when one has ended.
-
-        Args:
-            ops: What is asked for.
-            request: Makes the request for those that are left of them.
-            kind: The type of the results.
+        A fresh child gets the `request` for whatever is left when one has ended.
         """
         left = list(ops)
         while left:

@@ -132,8 +132,7 @@ class Worker(Process):
         """The worker's report after its start; see `gradwatch.harness.endpoint.probe`.
 
         Raises:
-            Died: It ended before that.
-            Absent: None of its framework's backends can be imported.
+            Died: It ended before that; Absent: no backend of its can be imported.
         """
         facts = self.answer(STARTING)
         errors = [backend["error"] for backend in facts.get("backends", {}).values()]
@@ -164,8 +163,7 @@ class Worker(Process):
         """The answer to a request; an error in the worker is raised here.
 
         Raises:
-            Died: As below, or the answer is an error.
-            Absent: As below, or the device is missing.
+            Died: As below, or the answer is an error; Absent: the device is missing.
         """
         reply = self.reply(request, **payload)
         if reply["kind"] != "result":
@@ -177,8 +175,7 @@ class Worker(Process):
         """The answer to a request, of any kind; the timeout includes a "budget" in it.
 
         Raises:
-            Died: The worker died, or took too long.
-            Absent: Its framework is missing.
+            Died: The worker died, or took too long; Absent: its framework is missing.
         """
         self.facts  # noqa: B018  # its first answer, which is to none of these
         self._idle += self.cpu_seconds() - self._at_rest
@@ -202,12 +199,7 @@ class Worker(Process):
         self.say(encoded(sent))
 
     def answer(self, seconds: float) -> Mapping[str, Any]:
-        """The answer to the request that was sent.
-
-        Raises:
-            Late: There was none in so many seconds.
-            Died: There will be none.
-        """
+        """The answer to the request that was sent; it may raise what `heard` does."""
         answer, said = dict[str, Any](), self.heard(seconds, self._waiting)
         with contextlib.suppress(Exception):  # a page, too, can write into the pipe
             answer = dict(decoded(said))

@@ -11,7 +11,7 @@ from gradwatch.harness.selftest.mutants import DETACHED, EDGES, Sweep, mistakes
 from gradwatch.harness.selftest.run import FULL, QUICK, chosen, tasks
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.workers.pool import Task
-from gradwatch.impls.catalogue import load_op
+from gradwatch.impls.catalogue import framework_of, load_op
 
 LINE = "double backward, float64, effect over 1e-06: at least 99.0% caught"
 
@@ -103,7 +103,7 @@ def test_silently_constant_is_every_saved_tensor_without_its_history():
 
 def test_mistakes_are_planted_in_float64_by_the_leader_alone():
     asked = [
-        (one.order, one.problem.dtype, task.request, task.framework)
+        (one.order, one.problem.dtype, task.request, framework_of(task.backend))
         for one in chosen(QUICK, ["silu"], 0, ("jvp", "hvp"))
         for task in tasks(one, QUICK, "torch")
         if task.options["planted"]

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.project.paths import SOURCE
-from gradwatch.harness.workers.confinement import writing_rules
-from gradwatch.harness.workers.fork import Fork
+from gradwatch.harness.workers.fork import Fork, writing_rules
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock is Linux's")
 

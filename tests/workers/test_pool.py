@@ -227,15 +227,6 @@ def test_a_run_given_up_early_leaves_nothing_for_the_next(tmp_path, fleet):
     assert [outcome.task.trial.case for outcome in fleet.run(again)] == ["again"]
 
 
-def test_a_fleet_does_one_run_at_a_time(tmp_path, fleet):
-    clean = [task(page(tmp_path))] * 2
-    first = fleet.run(clean)
-    next(first)
-    with pytest.raises(RuntimeError, match="busy with another run"):
-        next(fleet.run(clean))
-    assert next(first).kind == "result"
-
-
 def test_a_grandchild_that_holds_the_pipe_does_not_keep_the_sweep(tmp_path, fleet):
     planted = """
     if os.fork() == 0:
@@ -298,12 +289,6 @@ def test_an_array_that_cannot_travel_costs_one_verdict(tmp_path, fleet, array):
 def test_an_unknown_backend_names_the_nearest(tmp_path, fleet):
     with pytest.raises(UnknownName, match="did you mean 'numpy_manual'"):
         list(fleet.run([task(page(tmp_path), "numpy_manul")]))
-
-
-@pytest.mark.parametrize("jobs", [0, -1])
-def test_there_is_at_least_one_job(jobs):
-    with pytest.raises(ValueError, match="at least one job"):
-        Fleet(jobs=jobs)
 
 
 def test_no_tasks_have_no_outcomes():

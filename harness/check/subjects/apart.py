@@ -26,7 +26,7 @@ from gradwatch.harness.check.script import text_of
 from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import calls
-from gradwatch.harness.workers import confinement
+from gradwatch.harness.workers import fork
 from gradwatch.harness.workers.arrays import decoded, legible
 from gradwatch.harness.workers.process import Died, Process
 
@@ -39,7 +39,7 @@ OBSERVED += (
 )
 
 #: How a process begins that becomes a script.
-_BEGIN = confinement.__name__, confinement.become.__name__
+_BEGIN = fork.__name__, fork.become.__name__
 
 
 class Apart(Elsewhere):
