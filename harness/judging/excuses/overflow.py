@@ -141,11 +141,7 @@ def _is_tame(
 
 
 class _View:
-    """What a rule sees of a node and of its inputs.
-
-    Attributes:
-        given: What the inputs are where what may overflow has.
-    """
+    """What a rule sees: a node, and its inputs `given` that what may overflow has."""
 
     def __init__(
         self,
