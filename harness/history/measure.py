@@ -24,8 +24,8 @@ from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.compare import PHASES, prepare_steps, workers
-from gradwatch.harness.timing.evidence.proof import BESIDE, Claims, Judge, proven
-from gradwatch.harness.timing.evidence.rotation import unforeseen
+from gradwatch.harness.timing.proof import BESIDE, Claims, Judge, proven
+from gradwatch.harness.timing.rotation import unforeseen
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers.interpreters import Interpreter

@@ -38,7 +38,7 @@ class Extent:
     gradcheck: Sequence[str]
     right: dict[str, Sequence[str]]
     tensors: int
-    second: Sequence[str]  # of the second order, in float64 and float32
+    second: dict[str, Sequence[str]]  # of the second order
     second_tensors: int
 
 
@@ -61,7 +61,7 @@ FULL = Extent(
     gradcheck=("normal",),  # as its users do, with torch.randn
     right={**dict.fromkeys(_WIDE, _FINITE), **_IN_HALF},
     tensors=10_000,
-    second=_PLAIN,
+    second=dict.fromkeys(_WIDE, _PLAIN),
     second_tensors=20_000,
 )
 QUICK = Extent(
@@ -69,7 +69,7 @@ QUICK = Extent(
     gradcheck=(),
     right=dict.fromkeys(FULL.right, ("normal", "mixed")),
     tensors=100,
-    second=("normal",),
+    second=dict.fromkeys(_WIDE, ("normal",)),
     second_tensors=1_000,
 )
 
@@ -82,10 +82,8 @@ def chosen(
     for op in map(catalogue.load_op, ops):
         if ORDERS[0] in orders:
             yield from _in_turn(extent.right, op, seed)
-        if second:
-            regimes = dict.fromkeys(_WIDE, extent.second)
-            for one in _in_turn(regimes, op, seed):
-                yield from (of_order(one, order, seed) for order in second)
+        for one in _in_turn(extent.second, op, seed) if second else ():
+            yield from (of_order(one, order, seed) for order in second)
 
 
 def _in_turn(

@@ -3,7 +3,8 @@
 - interleave: the clock: one sample of each run per round, in random order
 - timers: the host's clock and a GPU's events, arrays and steps made ready; peak memory
 - samples: `Samples` and `Comparison`: what was measured, and 95 % intervals of it
-- evidence: that the calls that were timed did their work, or why a time is refused
+- rotation: numbers that change while they are timed, and results kept for the judge
+- proof: decides whether a time may be shown; the least bytes and operations of an op
 - handlers: the worker's side: prepares steps and takes samples
 - compare: the main process's side: `gradwatch time` and `gradwatch compare`
 """

@@ -11,18 +11,18 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gradwatch.harness.timing.evidence.rotation import (
+from gradwatch.harness.timing.interleave import interleave
+from gradwatch.harness.timing.rotation import (
     PHASES,
     Place,
     Rotation,
     watched,
     witnessed,
 )
-from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.timers import (
     EventTimer,
     HostTimer,
@@ -116,12 +116,12 @@ def kept(request: Request) -> dict[str, Any]:
     `results` holds by phase the kept results, packed; `against` a line for each thing
     that was seen. What a page has changed counts against all steps.
     """
-    rotation = _ready[request["step"]]
-    return evidence(rotation, integrity.changes(rotation.backend.framework))
+    return evidence(_ready[request["step"]])
 
 
-def evidence(rotation: Rotation, changes: Sequence[str]) -> dict[str, Any]:
+def evidence(rotation: Rotation) -> dict[str, Any]:
     """Return the evidence of one rotation; also for timing in this process."""
+    changes = integrity.changes(rotation.backend.framework)
     against = [*changes, *rotation.against()]
     phases = [phase for phase in PHASES if rotation.timed[phase] and not against]
     results = {phase: rotation.results(phase) for phase in phases}

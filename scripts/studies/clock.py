@@ -29,14 +29,14 @@ import click
 import numpy as np
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
-from gradwatch.harness.timing.evidence.rotation import (
+from gradwatch.harness.timing.interleave import Run, interleave
+from gradwatch.harness.timing.rotation import (
     PHASES,
     Place,
     Rotation,
     unforeseen,
     witnessed,
 )
-from gradwatch.harness.timing.interleave import Run, interleave
 from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
 from gradwatch.harness.timing.timers import HostTimer, Reading
 from gradwatch.harness.workers.worker import MALLOC_ENVIRONMENT

@@ -5,7 +5,7 @@ import pytest
 
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.precisions import TF32_ROUNDOFF, compute_on
-from gradwatch.harness.timing.evidence.proof import Judge
+from gradwatch.harness.timing.proof import Judge
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.pool import Outcome
 from gradwatch.impls.catalogue import load_op

@@ -11,11 +11,11 @@ from gradwatch.harness.console.options import DEVICES, sizes_of
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers.interpreters import interpreter_of
-from gradwatch.harness.workers.worker import ARENAS, MMAP_THRESHOLD, TRIM_THRESHOLD
+from gradwatch.harness.workers.worker import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import backend_names, framework_of, load_op, op_names
 
-#: Parameters of mallopt(3), from malloc.h.
-KNOBS = {-3: MMAP_THRESHOLD, -1: TRIM_THRESHOLD, -8: ARENAS}
+#: Parameters of mallopt(3), from malloc.h, of what workers set by their environment.
+KNOBS = dict(zip((-3, -1, -8), map(int, MALLOC_ENVIRONMENT.values()), strict=True))
 
 _mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
 #: Set before a framework is imported.

@@ -21,17 +21,16 @@ import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.timing.evidence.proof import Judge, work
-from gradwatch.harness.timing.evidence.rotation import (
+from gradwatch.harness.timing.handlers import evidence
+from gradwatch.harness.timing.proof import Judge, work
+from gradwatch.harness.timing.rotation import (
     KEPT,
     Place,
     Rotation,
     unforeseen,
     witnessed,
 )
-from gradwatch.harness.timing.handlers import evidence
 from gradwatch.harness.timing.timers import aligned, timer_of
-from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import Missing, evaluate
 from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
 from gradwatch.impls.catalogue import load_backend, load_op
@@ -83,7 +82,7 @@ def why_not_shown(rotation: Rotation, phase: str, right: Judge) -> str:
     rotation.note(phase)
     for _ in range(KEPT):
         witnessed(rotation, phase, timer_of(rotation.steps[0]), 1)
-    seen = evidence(rotation, integrity.changes(rotation.backend.framework))
+    seen = evidence(rotation)
     return next(iter(seen["against"]), "") or right.why_any_wrong(seen["results"])
 
 

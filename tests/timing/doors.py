@@ -23,9 +23,8 @@ from typing import Any
 from gradwatch.harness import endpoint
 from gradwatch.harness.history import measure as history
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
-from gradwatch.harness.timing import compare
+from gradwatch.harness.timing import compare, proof, rotation
 from gradwatch.harness.timing.compare import time_trial
-from gradwatch.harness.timing.evidence import proof, rotation
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.worker import Worker

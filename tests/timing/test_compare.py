@@ -29,7 +29,7 @@ from gradwatch.harness.timing.compare import (
     time_trial,
     workers,
 )
-from gradwatch.harness.timing.evidence.proof import RESTLESS
+from gradwatch.harness.timing.proof import RESTLESS
 from gradwatch.harness.timing.samples import Comparison, Estimate, verdict_on
 from gradwatch.harness.workers import worker
 from gradwatch.harness.workers.interpreters import interpreter_of

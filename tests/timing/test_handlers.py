@@ -10,7 +10,7 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, trial, variants
 from gradwatch.harness.timing import handlers, timers
 from gradwatch.harness.timing.compare import time_trial
-from gradwatch.harness.timing.evidence.rotation import Place
+from gradwatch.harness.timing.rotation import Place
 from gradwatch.harness.timing.timers import (
     DEBUGGING,
     FLUSHED,

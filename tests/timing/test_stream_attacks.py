@@ -14,9 +14,8 @@ import pytest
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.timing import handlers, timers
+from gradwatch.harness.timing import handlers, proof, timers
 from gradwatch.harness.timing.compare import time_trial
-from gradwatch.harness.timing.evidence import proof
 from gradwatch.harness.timing.timers import _busy
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.pool import Outcome

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial
-from gradwatch.harness.timing.evidence.proof import work
+from gradwatch.harness.timing.proof import work
 from gradwatch.impls.catalogue import load_op
 
 

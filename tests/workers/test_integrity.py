@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing.evidence import proof, rotation
-from gradwatch.harness.timing.evidence.rotation import _watch
+from gradwatch.harness.timing import proof, rotation
+from gradwatch.harness.timing.rotation import _watch
 from gradwatch.harness.workers import integrity
 
 

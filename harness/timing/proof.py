@@ -23,7 +23,7 @@ from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import nodes_of
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
-from gradwatch.harness.timing.evidence.rotation import Place
+from gradwatch.harness.timing.rotation import Place
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded
 from gradwatch.harness.workers.pool import why_unfit

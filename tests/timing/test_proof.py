@@ -7,8 +7,8 @@ import time
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial
-from gradwatch.harness.timing.evidence import proof
-from gradwatch.harness.timing.evidence.proof import (
+from gradwatch.harness.timing import proof
+from gradwatch.harness.timing.proof import (
     EACH,
     LENGTHS,
     LONGER,
@@ -17,7 +17,7 @@ from gradwatch.harness.timing.evidence.proof import (
     Judge,
     proven,
 )
-from gradwatch.harness.timing.evidence.rotation import Place
+from gradwatch.harness.timing.rotation import Place
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import encoded
 from gradwatch.harness.workers.interpreters import interpreter_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import MOVED, REGIMES, trial, variants
-from gradwatch.harness.timing.evidence.proof import Judge
-from gradwatch.harness.timing.evidence.rotation import (
+from gradwatch.harness.timing.proof import Judge
+from gradwatch.harness.timing.rotation import (
     KEPT,
     PHASES,
     Place,
