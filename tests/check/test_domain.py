@@ -448,3 +448,14 @@ def test_what_needs_more_memory_than_there_is_is_a_line_with_the_number():
 
     with pytest.raises(ValueError, match=r"needs 596 GiB .* this machine has \d"):
         check(outer, inputs=[torch.randn(400_000)], quick=True)
+
+
+def test_a_wrong_softmax_of_rows_of_which_one_is_empty_is_a_verdict():
+    def rows(x):
+        return torch.cat([torch.softmax(row, 0) for row in x.split([3, 0, 5])])
+
+    def wrong(x):
+        return rows(x.detach() + 0.9 * (x - x.detach()))
+
+    assert check(rows, None, [torch.arange(8.0)], quick=True).passes
+    assert check(rows, wrong, [torch.arange(8.0)], quick=True).failures

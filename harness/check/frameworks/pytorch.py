@@ -27,6 +27,7 @@ from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating
 from gradwatch.harness.tracing.calls import Call as Call
 from gradwatch.harness.tracing.calls import held, state_of, tensors_in
 from gradwatch.harness.tracing.capture import plain_autograd
+from gradwatch.harness.tracing.traced import Traced, trace
 from gradwatch.harness.workers.arrays import values_of
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.backends._torchlike import refusals as refusals
@@ -47,6 +48,13 @@ observe, same, array_of = runs.observe, runs.same, runs.array_of
 #: What the script of a failure imports, and what it holds of ours.
 IMPORTS = "from torch.utils._pytree import tree_leaves"
 HELD = (observation, runs, state_of, held)
+
+
+def followed(call: Call, bound: Bound) -> Traced:
+    """The steps of a candidate's own forward, under the names of the reference."""
+    own = trace(call, [t.detach() for t in bound.tensors])
+    results = (*bound.results, *own.results)[: len(own.results)]
+    return replace(own, names=bound.names, results=results, wanted=bound.wanted)
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -77,9 +77,8 @@ def _shift_lost(at: At) -> Error:
     if operation(power) != "exp" or operation(shifted) != "subtract":
         return np.zeros(())
     shift = np.abs(shifted.inputs[1].value).astype(np.float64)
-    most = np.max(
-        np.broadcast_to(shift, shifted.shape), axis=summed_axes(at.node, shifted.shape)
-    )
+    of_each = np.broadcast_to(shift, shifted.shape)
+    most = np.max(of_each, axis=summed_axes(at.node, shifted.shape), initial=0.0)
     extra = at.v * np.expm1(2 * at.roundoff * most.reshape(at.node.shape)) / at.u
     return np.where(np.isfinite(extra), extra, 0.0)
 
@@ -230,8 +229,6 @@ def careless(
         "matmul": functools.partial(_matmul, sums),
         "log1p": _log1p,
         "multiply": _saturated,
-        # Before a state of zero a gate may be any: what its gradient loses is seen.
-        "exp": lambda at: np.where((at.v == 0) & (at.node in lost), 1 / at.u, 0.0),
         # 1/2 + tanh(x / 2) / 2: two roundings of numbers near 1.
         "sigmoid": lambda at: _near_one(at, np.full(at.node.shape, 2 * at.roundoff)),
     }
@@ -262,9 +259,7 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
     Of y = x1 + f(x2), z = x2 + g(y) a reversible block keeps y and z alone, and finds
     x2 as z - g(y), then x1 (Gomez and others, The Reversible Residual Network, 2017,
     section 3.2). So can be had inputs and sums of which the outputs, and what has been
-    recovered from these, know the other term. A scan starts from zero, which what works
-    in blocks never writes down: of the state that follows it subtracts all that has
-    entered.
+    recovered from these, know the other term.
     """
     lost, known, waiting = dict[Node, Error](), set[Node](), [*outputs]
     while waiting:
@@ -282,28 +277,11 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
                 size = np.abs(total.value).astype(np.float64)
                 _note(part, size + lost.get(total, 0.0), lost)
                 known |= lost.keys()
-    _note_zeros(order, lost)
     for node in order:
         if moves(node) and node not in lost and any(s in lost for s in node.inputs):
             given = (lost.get(s, np.zeros(s.shape)) for s in node.inputs)
             lost[node] = computed(node, *given)
     return lost
-
-
-def _note_zeros(order: Sequence[Node], lost: dict[Node, Error]) -> None:
-    """Note what factors of zero have lost that add nothing to a sum."""
-    for total in filter(lambda node: operation(node) in _SUMS, order):
-        for part in map(unmoved, total.inputs):
-            pairs = (part.inputs, part.inputs[::-1])
-            for factor, other in pairs if operation(part) == "multiply" else ():
-                if factor.shape == total.shape and not factor.value.any():
-                    # Shut by exp(-inf), a gate says as much of its state as one of 1.
-                    gate = np.where(other.value == 0, 1.0, other.value)
-                    with np.errstate(all="ignore"):
-                        size = np.abs(total.value / gate).astype(np.float64)
-                    lost.setdefault(factor, np.where(np.isfinite(size), size, 0.0))
-                    if operation(shut := unmoved(other)) == "exp":
-                        lost.setdefault(shut, np.zeros(shut.shape))
 
 
 def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:

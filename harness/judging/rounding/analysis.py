@@ -207,14 +207,14 @@ def _sum(at: At) -> Error:
     of -1e30, or of the largest number, for which this is nothing; but 1e-22 beside 1
     may be kept.
     """
-    (a, b), node = at.node.inputs, at.node
+    (a, b), node, (ea, eb) = at.node.inputs, at.node, at.known
     of_a, of_b = node.value == a.value, np.abs(node.value) == np.abs(b.value)
-    whole = (at.e[0] == 0) & (at.e[1] == 0)
+    whole = (ea == 0) & (eb == 0)
     error = at.v
     if any(map(np.count_nonzero, (whole, of_a, of_b))):
         whole &= (np.rint(at.a) == at.a) & (np.rint(at.b) == at.b)
         whole &= at.v <= 1 / at.roundoff
-        far_a, far_b = (at.a + at.u * at.e[0], at.b + at.u * at.e[1])
+        far_a, far_b = at.a + at.u * ea, at.b + at.u * eb
         of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
         of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
         lost = np.minimum(far_a, far_b)

@@ -71,7 +71,8 @@ class At:
     `u` times E is the deviation that the judge allows, hence `limit` times `roundoff`;
     `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
     roundoffs inside a sum or matrix product likewise. `inexact` holds the E that are
-    not 0 everywhere, and None for the others: rules need not add these.
+    not 0 everywhere, else None; `e` is 0 where a node's `own` rounding is asked for,
+    and `known` is not.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class At:
         sizes, inputs = errors.sizes, node.inputs
         self.node, self.v = node, sizes[node]
         self.a, self.b = sizes[inputs[0]], sizes[inputs[-1]]
-        self.e = carried
+        self.e, self.known = carried, [errors.errors[source] for source in inputs]
         self.inexact = [
             None if own or errors.peaks.get(source) == 0 else error
             for source, error in zip(inputs, carried, strict=True)

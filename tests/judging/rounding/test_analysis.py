@@ -7,7 +7,12 @@ import pytest
 
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.rounding.analysis import ERROR, FORMER, running_errors
+from gradwatch.harness.judging.rounding.analysis import (
+    ERROR,
+    FORMER,
+    local_errors,
+    running_errors,
+)
 from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
 from gradwatch.impls import graph
 from tests.balls import balls, precise
@@ -320,3 +325,18 @@ def test_a_sum_of_whole_numbers_is_exact_up_to_where_the_format_has_them_all():
     np.testing.assert_array_equal(errors[total], [0, 2**24 + 1, 1.5, 3.25])
     floored = graph.floor(graph.variable([2.5, 3.5]) * 1.1)
     assert not errors_behind([floored + 1.0], PRECISIONS["float32"])[floored].any()
+
+
+def test_a_term_that_is_nothing_but_rounding_is_added_with_a_rounding():
+    """It is 1e-17 in the wide type, and as large as a last place in a narrow one.
+
+    So is the residual that an unrolled Newton iteration adds to a quotient.
+    """
+    a = graph.variable(np.linspace(0.7, 3, 50))
+    nothing = 3.0 * (0.1 * a) - 0.3 * a
+    y = a + nothing
+    graph.forward([y])
+    assert 0 < np.max(np.abs(nothing.value)) < 1e-15
+    order = graph.topological_order([y])
+    errors = running_errors(order, plain(PRECISIONS["bfloat16"]), 16.0)
+    assert (local_errors(errors, order)[y] >= np.abs(y.value)).all()

@@ -1,0 +1,102 @@
+"""A candidate that loses digits which its reference keeps is imprecise, not wrong."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional as F  # noqa: E402, N812  # after importorskip
+
+from gradwatch.harness.check import check  # noqa: E402  # likewise
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def differences(x):
+    return (x[:, ::2] - x[:, 1::2]) / math.sqrt(2)
+
+
+def convolved(x, factor=1.0):
+    """The same as a convolution: each product is rounded before the difference."""
+    s = math.sqrt(0.5)
+    w = torch.tensor([[[s, -s * factor]]], dtype=x.dtype)
+    return F.conv1d(x[:, None], w, stride=2)[:, 0]
+
+
+NEIGHBOURS = drawn(6, 1) + 1e-3 * drawn(6, 8)
+
+
+def product(x, w):
+    return F.conv1d(x[None, None], w.flip(0)[None, None], padding=len(w) - 1)[0, 0]
+
+
+def by_fourier(x, w):
+    n = len(x) + len(w) - 1
+    return torch.fft.irfft(torch.fft.rfft(x, n) * torch.fft.rfft(w, n), n)
+
+
+def versine(x):
+    return 2 * torch.sin(x / 2) ** 2
+
+
+LOSING = {
+    "a difference of products": (differences, convolved, [NEIGHBOURS]),
+    "a Fourier transform": (product, by_fourier, [drawn(64), drawn(64) ** 3]),
+    "1 - cos": (versine, lambda x: 1 - torch.cos(x), [0.02 + 0.01 * drawn(9)]),
+}
+
+
+@pytest.mark.parametrize("title", LOSING)
+def test_what_its_own_steps_lose_is_imprecise(title):
+    reference, candidate, given = LOSING[title]
+    found = check(reference, candidate, given, quick=True)
+    assert found.passes, str(found)
+    assert {j.verdict for j in found} <= {"agree", "imprecise"}
+    assert any("lose as much at these numbers" in j.message for j in found)
+
+
+def planted(candidate, change):
+    """Its forward, and another gradient."""
+
+    class Planted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *given):
+            ctx.save_for_backward(*given)
+            return candidate(*given)
+
+        @staticmethod
+        def backward(ctx, dy):
+            given = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            with torch.enable_grad():
+                found = torch.autograd.grad(candidate(*given), given, dy)
+            return tuple(map(change, found))
+
+    return Planted.apply
+
+
+@pytest.mark.parametrize("title", LOSING)
+@pytest.mark.parametrize(
+    "change",
+    [lambda g: 0 * g, lambda g: -g, lambda g: 1.01 * g, lambda g: g.roll(1, -1)],
+)
+def test_no_mistake_is_excused_by_what_its_steps_lose(title, change):
+    reference, candidate, given = LOSING[title]
+    found = check(reference, planted(candidate, change), given, quick=True)
+    wrong = {j.tensor for j in found if not j.passes}
+    assert {j.tensor for j in found if j.tensor.startswith("d")} <= wrong
+
+
+def test_another_function_is_not_excused_by_its_own_steps():
+    def other(x):
+        return convolved(x, 1.00001)
+
+    assert check(differences, other, [NEIGHBOURS], quick=True).failures
+
+
+def test_a_gradient_that_stops_on_its_way_is_not_excused():
+    def stopped(x):
+        return convolved(x.detach() + 0.99 * (x - x.detach()))
+
+    assert check(differences, stopped, [NEIGHBOURS], quick=True).failures
