@@ -371,7 +371,9 @@ class Bench:
                             self.given, self.used.followed(self.call, self.bound)
                         )
                         judged = [own.judge({j.tensor: a}, dtypes)[0] for a in both]
-                        if all(one.verdict == "agree" for one in judged):
+                        room = allowed(own.right, "first", j.tensor)
+                        known = not np.isinf(room[np.isfinite(both[1])]).any()
+                        if known and all(one.verdict == "agree" for one in judged):
                             message = f"{j.message}; {OWN_LOSS}"
                             j = j.changed(verdict="imprecise", message=message)
             yield j

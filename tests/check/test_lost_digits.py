@@ -100,3 +100,15 @@ def test_a_gradient_that_stops_on_its_way_is_not_excused():
         return convolved(x.detach() + 0.99 * (x - x.detach()))
 
     assert check(differences, stopped, [NEIGHBOURS], quick=True).failures
+
+
+def test_nothing_is_excused_where_its_steps_may_overflow():
+    """There their rounding says nothing of what is wrong."""
+
+    def scaled(x):
+        return convolved(x * 1e38) / 1e38
+
+    given = NEIGHBOURS.clone()
+    given[0] += 3.2 - given[0, 0]
+    assert check(differences, convolved, [given], quick=True).passes
+    assert check(differences, scaled, [given], quick=True).failures
