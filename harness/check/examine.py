@@ -344,8 +344,8 @@ class Bench:
         if self.diagnoses is None or self.trial.edge:
             return judged
         how = dtype, not self.unrepeatable
-        told = self.diagnoses.told_of(right, arrays, judged, *how)
-        return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in told)
+        named = self.diagnoses.told_of(right, arrays, judged, *how)
+        return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
 
     def _lost(
         self,

@@ -356,8 +356,8 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     if not explained:
         return judgement
     if not tells:
-        told = "a careless algorithm may lose so much that nothing is told"
-        message = f"{judgement.message}; {told}"
+        why = "a careless algorithm may lose so much that nothing is told"
+        message = f"{judgement.message}; {why}"
         return replace(judgement, verdict="vacuous", message=message)
     why = OVERFLOWED if lost else LOSS.format(sums)
     return replace(
