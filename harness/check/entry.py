@@ -51,7 +51,7 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.tracing import Untraceable
-from gradwatch.harness.tracing.names import name_of
+from gradwatch.harness.tracing.untraceable import name_of
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.fork import Ended, forked
 from gradwatch.impls.catalogue import known

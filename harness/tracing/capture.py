@@ -33,11 +33,7 @@ from gradwatch.harness.tracing.tape import (
     name_of,
     replica,
 )
-from gradwatch.harness.tracing.untraceable import (
-    Untraceable,
-    callers_place,
-    refuse_as_pytorch,
-)
+from gradwatch.harness.tracing.untraceable import Untraceable, callers_place
 from gradwatch.harness.tracing.values import is_inexact
 
 _optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]  # its stub lacks it
@@ -76,8 +72,10 @@ def capture(
             try:
                 returned = function(*leaves)
             except (RuntimeError, ValueError) as error:
-                refuse_as_pytorch(error)
-                raise
+                if "is not differentiable with respect to argument" not in str(error):
+                    raise
+                op, why = "PyTorch's operator", "has no gradient by one of the inputs"
+                raise Untraceable(op, why, "frozen", callers_place(error)) from error
     return tape.finished(tensors_in(returned))
 
 

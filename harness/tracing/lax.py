@@ -12,7 +12,6 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import jax
@@ -157,8 +156,7 @@ def _jaxprs(params: Any) -> list[Any]:
 
 def _is_of_bits(params: Any) -> bool:
     """Whether what has a rule of its own makes floats of their bits, as frexp does."""
-    inner = [getattr(jaxpr, "jaxpr", jaxpr) for jaxpr in _jaxprs(params)]
-    made = [e for jaxpr in inner for e in jaxpr.eqns]
+    made = [e for jaxpr in _jaxprs(params) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
     casts = [e for e in made if e.primitive.name == "bitcast_convert_type"]
     return any(is_inexact(e.outvars[0].aval.dtype) for e in casts)
 
@@ -272,11 +270,11 @@ class Walk:
                 return ON_COMPLEX[name](equation, *args)
             if name not in PARTWISE and name not in _FACTORISATIONS.split():
                 refuse(equation, "has no rule for complex numbers", "complex")
+        if name in RULES:
+            return both(functools.partial(RULES[name], equation), *args)
         if name in ON_NODES:
             nodes = (a if isinstance(a, Complex) else as_float(a) for a in args)
             return both(ON_NODES[name], *nodes)
-        if name in RULES:
-            return both(functools.partial(RULES[name], equation), *args)
         if name in _FACTORISATIONS.split():
             refuse(equation, "factorises a matrix, or solves with one", "factorisation")
         if "callback" in name:
@@ -418,12 +416,7 @@ HIGHER: dict[str, Rule] = {
 
 # Functions of floats alone ------------------------------------------------------------
 
-#: That ATen calls by the same name, and by another one.
-_SAME = """
-    abs acos acosh add asin asinh atan atan2 atanh ceil cos cosh digamma div eq erf erfc
-    exp exp2 expm1 floor ge gt le lgamma log log1p lt mul ne neg nextafter rsqrt sign
-    sin sinh sqrt sub tan tanh
-"""
+#: That ATen calls by another name.
 _RENAMED = {
     "max": "maximum",
     "min": "minimum",
@@ -436,7 +429,7 @@ _RENAMED = {
     "bessel_i1e": "special_i1e",
 }
 ON_NODES: dict[str, Rule] = {
-    **{name: elementwise.ON_FLOATS[name] for name in _SAME.split()},
+    **{n: rule for n, rule in elementwise.ON_FLOATS.items() if hasattr(lax, f"{n}_p")},
     **{name: elementwise.ON_FLOATS[theirs] for name, theirs in _RENAMED.items()},
     "is_finite": graph.isfinite,
     "square": graph.square,
@@ -457,14 +450,6 @@ def _round(equation: Any, x: Node) -> Node:
     if equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
         return graph.round(x)
     return graph.sign(x) * graph.floor(graph.abs(x) + 0.5)
-
-
-def _reduced_precision(equation: Any, x: Node) -> Node:
-    p = equation.params
-    top, eps = 2 ** (p["exponent_bits"] - 1), 2.0 ** -p["mantissa_bits"]
-    most, least = (2 - eps) * 2.0 ** (top - 1), 2.0 ** (2 - top)
-    limits = {"eps": eps, "max": most, "smallest_normal": least, "dtype": ""}
-    return rounded(x, info=SimpleNamespace(**limits))
 
 
 def _broadcast(equation: Any, x: Node, *_: Any) -> Node:
@@ -734,7 +719,6 @@ _MOVED = """
 RULES: dict[str, Rule] = {
     "integer_pow": lambda equation, x: elementwise.power(x, equation.params["y"]),
     "round": _round,
-    "reduce_precision": _reduced_precision,
     "broadcast_in_dim": _broadcast,
     "transpose": lambda equation, x: graph.permute_dims(
         x, equation.params["permutation"]
@@ -783,7 +767,7 @@ _MOVES = """
 MOVES = frozenset(_MOVES.split())
 _ADD_UP = "add add_any sub neg stop_gradient reduce_sum cumsum scatter-add"
 #: What works on each part of a complex number.
-PARTWISE = frozenset((*MOVES, *_ADD_UP.split(), "reduce_precision"))
+PARTWISE = frozenset((*MOVES, *_ADD_UP.split()))
 #: What makes floats of whole numbers, exactly.
 _FILLS = ("bitcast_convert_type", "iota")
 #: What a float decides by a rule of its own: truth values, and places.

@@ -35,7 +35,6 @@ from gradwatch.harness.tracing.aten import (
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
 from gradwatch.harness.tracing.calls import Call, state_of, tensors_in
 from gradwatch.harness.tracing.capture import capture
-from gradwatch.harness.tracing.names import parameters_of
 from gradwatch.harness.tracing.rules.matrices import SIGNS, signs_show
 from gradwatch.harness.tracing.tape import (
     FACTORIES,
@@ -44,7 +43,7 @@ from gradwatch.harness.tracing.tape import (
     as_written,
     name_of,
 )
-from gradwatch.harness.tracing.untraceable import Untraceable
+from gradwatch.harness.tracing.untraceable import Untraceable, parameters_of
 from gradwatch.harness.tracing.values import (
     Complex,
     array_of,

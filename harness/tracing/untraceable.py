@@ -1,14 +1,17 @@
-"""What cannot become a graph, said with the operator, the line and a way round."""
+"""Names of functions, of their inputs and lines, and what cannot become a graph."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 import linecache
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _SPEC = importlib.util.find_spec("torch")  # which costs no import
 _PYTORCH = str(Path(_SPEC.origin).parent) if _SPEC and _SPEC.origin else "no PyTorch"
@@ -26,16 +29,6 @@ WAYS_ROUND = {
     "frozen": "mark the inputs that are to be differentiated with requires_grad_()",
     "no rule": "write this part in other operators (`gradwatch list covered` has them)",
 }
-
-
-#: What PyTorch says in its own words: a part of it, the operator, why, and the kind.
-_WORDS = (
-    ("setStorage", "aten.as_strided", "reads storage outside of its input", "no rule"),
-    (
-        *("is not differentiable with respect to argument", "PyTorch's operator"),
-        *("has no gradient by one of the inputs", "frozen"),
-    ),
-)
 
 
 class Untraceable(Exception):
@@ -103,8 +96,39 @@ def callers_place(of: BaseException | None = None) -> Place:
     return Place("", 0, module)
 
 
-def refuse_as_pytorch(error: Exception) -> None:
-    """Raise Untraceable for an error of PyTorch's that has a way round."""
-    for part, op, why, kind in _WORDS:
-        if part in str(error):
-            raise Untraceable(op, why, kind, callers_place(error)) from error
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+def parameters_of(function: Callable[..., Any], count: int) -> list[str]:
+    """Names of the first positional parameters; x0, x1, ... where there are none."""
+    try:
+        known = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # most of a framework's own have no signature
+        known = []
+    names = [p.name for p in known if p.kind in _POSITIONAL]
+    if len(names) >= count:
+        return names[:count]
+    return ["x"] if count == 1 else [f"x{i}" for i in range(count)]
+
+
+def name_of(function: Any) -> str:
+    """Module and name, without what Python puts around them."""
+    if isinstance(function, functools.partial):
+        given = ", ".join(f"{k}={v!r}" for k, v in function.keywords.items())
+        return f"{name_of(function.func)}({given})" if given else name_of(function.func)
+    if hasattr(function, "named_parameters"):
+        return f"{type(function).__name__} module"
+    owner = getattr(function, "__self__", None)  # Function.apply is bound to its class
+    if inspect.isclass(owner):
+        return f"{owner.__qualname__}.{function.__name__}"
+    module = getattr(function, "__module__", None) or ""
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    name = name.removeprefix("_VariableFunctionsClass.")  # of torch.softmax and others
+    _, _, part = module.partition("torch._C._")  # of torch.fft.fft and others
+    if part:
+        module = "torch.nn.functional" if part == "nn" else f"torch.{part}"
+        name = name.removeprefix(f"{part}_")
+    return f"{module}.{name}" if module.startswith("torch") else str(name)

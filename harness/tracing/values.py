@@ -179,8 +179,8 @@ class Complex:
     def __sub__(self, other: Complex) -> Complex:
         return Complex(self.re - other.re, self.im - other.im)
 
-    def __mul__(self, other: Complex) -> Complex:
-        return self.product(operator.mul, other)
+    def __mul__(self, other: Any) -> Complex:
+        return self.product(operator.mul, Complex.of(other))
 
     def __matmul__(self, other: Complex) -> Complex:
         return self.product(graph.matmul, other)

@@ -40,19 +40,6 @@ def held():
     return sparse(torch.arange(1.0, 6.0)).to_sparse_csr()
 
 
-def compressed(layout):
-    bounds, places = torch.tensor([0, 1, 2, 5]), torch.tensor([1, 0, 0, 2, 3])
-    size = (3, 4) if layout == torch.sparse_csr else (4, 3)
-
-    def product(values, x):
-        held = torch.sparse_compressed_tensor(
-            bounds, places, values, size, layout=layout
-        )
-        return held @ x
-
-    return product
-
-
 def grouped(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True, is_causal=True)
 
@@ -112,8 +99,6 @@ JUDGED = {
     },
     "scattered alone": (scattered("mean", include_self=False), [(5, 3), (6, 3)]),
     "sparse values": (lambda v, x: torch.sparse.mm(sparse(v), x), [(5,), (4, 2)]),
-    "compressed rows": (compressed(torch.sparse_csr), [(5,), (4, 2)]),
-    "compressed columns": (compressed(torch.sparse_csc), [(5,), (3, 2)]),
     "a sparse constant": (lambda x, a=held: a() @ x, [(4, 2)]),
     "made sparse": (lambda a, x: torch.sparse.mm(a.to_sparse(), x), [(3, 4), (4, 2)]),
     "made dense": (lambda v: sparse(v).coalesce().to_dense(), [(5,)]),

@@ -10,8 +10,8 @@ from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; 
 from gradwatch.harness.judging.reference import Reference  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.names import name_of  # noqa: E402  # likewise
 from gradwatch.harness.tracing.traced import trace  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing.untraceable import name_of  # noqa: E402  # likewise
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 

@@ -14,7 +14,7 @@ from gradwatch.harness.check.frameworks.jax import Call
 from gradwatch.harness.check.subjects import OpSubject
 from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.lax import Traced, is_inexact
-from gradwatch.harness.tracing.names import name_of, parameters_of
+from gradwatch.harness.tracing.untraceable import name_of, parameters_of
 from gradwatch.impls.contract import Op
 
 

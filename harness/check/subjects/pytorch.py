@@ -20,8 +20,8 @@ from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.question import Cost, Question
 from gradwatch.harness.tracing.calls import Call, state_of
 from gradwatch.harness.tracing.capture import cost_of
-from gradwatch.harness.tracing.names import name_of
 from gradwatch.harness.tracing.traced import trace, wanted_of
+from gradwatch.harness.tracing.untraceable import name_of
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array
 

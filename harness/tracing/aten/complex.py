@@ -31,11 +31,6 @@ def _sign_and_log(z: Complex) -> tuple[Any, ...]:
     return y / of(rules.size(y)), graph.log(rules.size(y)), None, None
 
 
-def _plus_product(c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Complex:
-    product = of(alpha) * (a @ b)
-    return product if beta == 0 else of(beta) * c + product
-
-
 def _scale(n: int, norm: int) -> float:
     """PyTorch's three norms: none, by the root of n, by n."""
     return (1.0, n**-0.5, 1.0 / max(n, 1))[norm]
@@ -53,6 +48,7 @@ def _fourier(
 _var = reductions.ON_FLOATS["var"]
 #: Rules of real numbers that take complex ones, too.
 _SOLVE = ("linalg_inv_ex", "_linalg_solve_ex", "linalg_solve_triangular")
+_PRODUCTS = ("mm", "bmm", "addmm", "addmv")
 
 #: Rules that get every tensor as a `Complex`.
 ON_COMPLEX: dict[str, Rule] = {
@@ -73,10 +69,9 @@ ON_COMPLEX: dict[str, Rule] = {
     "var": lambda z, *a, **k: _var(z.re, *a, **k) + _var(z.im, *a, **k),
     "cumprod": lambda z, dim, **_: prefixes(operator.mul, z, dim),
     **{name: matrices.ON_FLOATS[name] for name in _SOLVE},
+    **{name: reductions.ON_FLOATS[name] for name in _PRODUCTS},
     "_linalg_det": lambda z: (rules.determinant(z), None, None),
     "_linalg_slogdet": _sign_and_log,
-    **dict.fromkeys(("mm", "bmm"), operator.matmul),
-    **dict.fromkeys(("addmm", "addmv"), _plus_product),
     "_fft_c2c": _fourier,
     "_fft_r2c": lambda z, dim, norm, half: _fourier(z, dim, norm, True, half),
     "_fft_c2r": lambda z, dim, norm, size: rules.to_real(

@@ -5,6 +5,7 @@ What they are of real numbers is compared with PyTorch's own result at each call
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,11 +41,8 @@ def _trilinear(
     dims: Sequence[int],
     unroll: int = 1,
 ) -> Tensor:
-    wide = []
-    for x, new in ((a, to_a), (b, to_b), (c, to_c)):
-        for axis in sorted(new):
-            x = x.unsqueeze(axis)
-        wide.append(x)
+    pairs = (a, to_a), (b, to_b), (c, to_c)
+    wide = [functools.reduce(Tensor.unsqueeze, sorted(new), x) for x, new in pairs]
     return (wide[0] * wide[1] * wide[2]).sum(list(dims))
 
 

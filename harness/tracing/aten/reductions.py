@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from operator import matmul
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from gradwatch.harness.tracing.values import (
     as_exact,
     as_float,
     as_mask,
+    both,
     constant,
     ruled,
     written_over,
@@ -146,21 +148,17 @@ def _pdist(x: Node, p: float = 2.0) -> Node:
 
 
 def _plus_product(
-    c: Node,
-    a: Node,
-    b: Node,
-    beta: float = 1,
-    alpha: float = 1,
-    product: Rule = graph.matmul,
-) -> Node:
-    y = product(a, b) if alpha == 1 else alpha * product(a, b)
+    c: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1, product: Rule = matmul
+) -> Any:
+    y = product(a, b) if alpha == 1 else product(a, b) * alpha
     if beta == 0:
-        return graph.broadcast_to(y, np.broadcast_shapes(c.shape, y.shape))
-    return (c if beta == 1 else beta * c) + y
+        shape = np.broadcast_shapes(c.shape, y.shape)
+        return both(lambda part: graph.broadcast_to(part, shape), y)
+    return (c if beta == 1 else c * beta) + y
 
 
 ON_FLOATS: dict[str, Rule] = {
-    **dict.fromkeys(("mm", "bmm"), graph.matmul),
+    **dict.fromkeys(("mm", "bmm"), matmul),
     **dict.fromkeys(("_sparse_addmm", "addmm", "addmv"), _plus_product),
     "addbmm": functools.partial(_plus_product, product=lambda a, b: total(a @ b, 0)),
     "_cdist_forward": lambda a, b, p, *_: norm(

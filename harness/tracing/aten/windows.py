@@ -285,21 +285,13 @@ def _largest(x: Node, places: Sequence[Index]) -> tuple[Node, Any]:
     return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(at)
 
 
-ON_FLOATS: dict[str, Rule] = {
-    "convolution": _convolution,
-    **{f"avg_pool{n}d": functools.partial(_averages, n) for n in (2, 3)},
-    **{
-        f"max_pool{n}d_with_indices": lambda x, *how, n=n: _largest(
+ON_FLOATS: dict[str, Rule] = {"convolution": _convolution}
+for _n in (2, 3):
+    ON_FLOATS |= {
+        f"avg_pool{_n}d": functools.partial(_averages, _n),
+        f"max_pool{_n}d_with_indices": lambda x, *how, n=_n: _largest(
             x, _strided(n, x, *how)
-        )
-        for n in (2, 3)
-    },
-    **{
-        f"_adaptive_avg_pool{n}d": lambda x, counts: _average(x, _adaptive(x, counts))
-        for n in (2, 3)
-    },
-    **{
-        f"adaptive_max_pool{n}d": lambda x, counts: _largest(x, _adaptive(x, counts))
-        for n in (2, 3)
-    },
-}
+        ),
+        f"_adaptive_avg_pool{_n}d": lambda x, counts: _average(x, _adaptive(x, counts)),
+        f"adaptive_max_pool{_n}d": lambda x, counts: _largest(x, _adaptive(x, counts)),
+    }

@@ -75,23 +75,15 @@ def odd(pivots: Array) -> Array:
     return (pivots != np.arange(pivots.shape[-1])).sum(axis=-1) % 2 == 1
 
 
-def _complex(a: Array) -> Array:
-    """x + iy of a matrix [[x, -y], [y, x]]."""
-    n = a.shape[-1] // 2
-    return np.asarray(a[..., :n, :n] + 1j * a[..., n:, :n])
-
-
-def _inverse(a: Array, paired: bool = False) -> Array:
-    """Where `paired`, of a complex matrix, written as `_complex` reads it."""
-    held = _complex(a) if paired else a
-    n = held.shape[-1]
-    eye = np.broadcast_to(np.eye(n, dtype=held.dtype), held.shape)
-    packed = pivoted(np.concatenate((held, eye), axis=-1))[2]
+def _inverse(a: Array) -> Array:
+    n = a.shape[-1]
+    eye = np.broadcast_to(np.eye(n, dtype=a.dtype), a.shape)
+    packed = pivoted(np.concatenate((a, eye), axis=-1))[2]
     up, y = packed[..., :n], packed[..., n:]
     for k in reversed(range(n)):
         y[..., k, :] -= (up[..., k, None, k + 1 :] @ y[..., k + 1 :, :])[..., 0, :]
         y[..., k, :] /= up[..., k, k, None]
-    return np.block([[y.real, -y.imag], [y.imag, y.real]]) if paired else y
+    return y
 
 
 def inverse_size(a: Array) -> Array:
@@ -107,14 +99,6 @@ def _determinant(a: Array) -> Array:
     return np.asarray(np.where(np.isnan(det), 0, det))  # a column of zeros is left over
 
 
-def _mixed(at: Any, error: Array) -> Array:
-    """Each part of a complex matrix has the errors of both."""
-    if not at.node.attributes.get("paired"):
-        return error
-    n = error.shape[-1] // 2
-    return np.tile(error[..., :n, :n] + error[..., n:, :n], (2, 2))
-
-
 def bounded(error: Array, reach: Array) -> Array:
     """The error of matrices whose backward error moves them by less than a half.
 
@@ -126,20 +110,17 @@ def bounded(error: Array, reach: Array) -> Array:
 
 def _perturbed(at: Any, inverted: Array) -> Array:
     """Error of A and of the elimination, as one error of A."""
-    a = at.node.inputs[0].value.astype(np.float64)
-    held = _complex(a) if at.node.attributes.get("paired") else a
-    order, _, packed = pivoted(held)
-    low = np.abs(np.tril(packed, -1)) + np.eye(held.shape[-1])
+    order, _, packed = pivoted(at.node.inputs[0].value.astype(np.float64))
+    n = packed.shape[-1]
+    low = np.abs(np.tril(packed, -1)) + np.eye(n)
     back = np.argsort(order, axis=-1)[..., None]
     own = np.take_along_axis(low @ np.abs(np.triu(packed)), back, axis=-2)
-    own = own if held is a else np.tile(own, (2, 2))
-    backward: Array = _mixed(at, at.e[0]) + a.shape[-1] * own
+    backward: Array = at.e[0] + n * own
     return bounded(backward, at.u * (inverted @ backward))
 
 
 def _inverse_error(at: Any) -> Array:
-    size = _mixed(at, at.v)
-    error: Array = size @ _perturbed(at, size) @ size + size + at.tiny
+    error: Array = at.v @ _perturbed(at, at.v) @ at.v + at.v + at.tiny
     return np.where(np.isnan(error), np.inf, error)
 
 
@@ -152,7 +133,7 @@ def _determinant_error(at: Any) -> Array:
 
 inverse = ruled(
     *("special.inverse", _inverse),
-    lambda dy, y, a, paired=False: (-(transposed(y) @ dy @ transposed(y)),),
+    lambda dy, y, a: (-(transposed(y) @ dy @ transposed(y)),),
     _inverse_error,
 )
 determinant = ruled(
@@ -176,7 +157,7 @@ def inverted(a: Any) -> Any:
         return inverse(a)
     n, rows = a.shape[-1], ([a.re, -a.im], [a.im, a.re])
     whole = graph.concat([graph.concat(row, axis=-1) for row in rows], axis=-2)
-    y = inverse(whole, paired=True)[..., :n]
+    y = inverse(whole)[..., :n]
     return Complex(y[..., :n, :], y[..., n:, :])
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.rounding.analysis import ERROR
 from gradwatch.harness.tracing.values import ruled
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -54,19 +55,7 @@ def _computed(double: Callable[..., Any], exact: Callable[..., Any]) -> Any:
     return compute
 
 
-def _monotone(at: Any) -> Any:
-    """The distance of f(a - h) and f(a + h) from f(a), and one rounding."""
-    x, h = at.node.inputs[0].value, (at.u * at.e[0]).astype(np.longdouble)
-    rounding = at.v + np.where(at.v != 0, at.tiny, 0.0)
-    if not h.any():
-        return rounding
-    compute = functools.partial(at.node.primitive.compute, **at.node.attributes)
-    ends = (
-        np.abs(compute((x + s * h).astype(x.dtype)) - at.node.value) for s in (-1, 1)
-    )
-    moved = np.maximum(*ends).astype(np.float64) / at.u
-    moved = np.where(h == 0, 0.0, moved)
-    return np.where(np.isnan(moved), np.inf, moved) + rounding
+_monotone = ERROR["log"]
 
 
 def _between_poles(at: Any) -> Any:
