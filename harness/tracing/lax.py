@@ -21,7 +21,6 @@ from jax import lax
 from jax.interpreters import partial_eval
 
 from gradwatch.harness.judging.question import Cost
-from gradwatch.harness.tracing import untraceable
 from gradwatch.harness.tracing.aten import elementwise
 from gradwatch.harness.tracing.aten.windows import (
     convolved,
@@ -54,13 +53,6 @@ Rule = Callable[..., Any]
 #: Equations that a loop may come to: each operation takes the judge milliseconds.
 UNROLLED = 1 << 14
 
-WAYS_ROUND = {
-    **untraceable.WAYS_ROUND,
-    "control": "write it with a count that is known, by lax.scan or lax.fori_loop",
-    "long": "give shorter inputs",
-    "callback": "write the reference in jax.numpy; a candidate may be anything",
-    "no rule": "write this part in other functions (docs/jax.md)",
-}
 _FACTORISATIONS = "geqrf geqp3 ormqr eig schur hessenberg tridiagonal tridiagonal_solve"
 
 
@@ -172,7 +164,7 @@ def place_of(equation: Any) -> Place:
 def refuse(equation: Any, why: str, kind: str) -> NoReturn:
     """Raise Untraceable, with the caller's line."""
     name = f"lax.{equation.primitive.name}"
-    raise Untraceable(name, why, kind, place_of(equation), WAYS_ROUND)
+    raise Untraceable(name, why, kind, place_of(equation))
 
 
 @dataclass
@@ -338,7 +330,7 @@ def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
         (goes_on,) = walk.inside(p["cond_jaxpr"], [*asked, *carry])
         if isinstance(goes_on, Node):
             why = "runs as often as numbers say that rounding may change"
-            refuse(equation, why, "control")
+            refuse(equation, why, "loop")
         if not bool(goes_on):
             return carry
         carry = walk.inside(p["body_jaxpr"], [*consts, *carry])

@@ -8,7 +8,7 @@ import inspect
 import linecache
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ _HARNESS = str(Path(__file__).parent.parent)
 WAYS_ROUND = {
     "random": "draw by an operator of its own, or make the mask or the noise an input",
     "control": "choose the branch outside the function, or write it with torch.where",
+    "loop": "write it with a count that is known, by lax.scan or lax.fori_loop",
+    "long": "give shorter inputs",
+    "callback": "write the reference in jax.numpy; a candidate may be anything",
     "numpy": "write the reference in PyTorch's functions; a candidate may be anything",
     "complex": "split it into real and imaginary parts",
     "sparse": "make it dense first, with .to_dense(), or build it in the function",
@@ -43,16 +46,11 @@ class Untraceable(Exception):
     """
 
     def __init__(
-        self,
-        op: str,
-        why: str,
-        kind: str,
-        place: Place | None = None,
-        ways: Mapping[str, str] = WAYS_ROUND,
+        self, op: str, why: str, kind: str, place: Place | None = None
     ) -> None:
         self.op, self.why, self.kind = op, why, kind
         self.line = str(place or "")
-        self.way_round = ways[kind]
+        self.way_round = WAYS_ROUND[kind]
         where = f" ({self.line})" if self.line else ""
         super().__init__(f"{op}{where} {why}; {self.way_round}")
 
@@ -96,19 +94,17 @@ def callers_place(of: BaseException | None = None) -> Place:
     return Place("", 0, module)
 
 
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
-
-
 def parameters_of(function: Callable[..., Any], count: int) -> list[str]:
     """Names of the first positional parameters; x0, x1, ... where there are none."""
     try:
         known = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # most of a framework's own have no signature
         known = []
-    names = [p.name for p in known if p.kind in _POSITIONAL]
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    names = [p.name for p in known if p.kind in positional]
     if len(names) >= count:
         return names[:count]
     return ["x"] if count == 1 else [f"x{i}" for i in range(count)]

@@ -67,15 +67,6 @@ def transducer(logits):
     return -(alpha[:, -1] + blank[:, -1, -1])
 
 
-def per_tensor(x):
-    return torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -4, 3)
-
-
-def per_channel(x):
-    scale, zero = torch.linspace(0.1, 0.4, 6), torch.arange(6, dtype=torch.int32) - 3
-    return torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -4, 3)
-
-
 JUDGED = {
     **{f"bag {how}": (bag(mode=how), [(5, 3)]) for how in ("sum", "mean", "max")},
     "bag without padding": (bag(mode="mean", padding_idx=1), [(5, 3)]),
@@ -106,8 +97,6 @@ JUDGED = {
     "grouped attention": (grouped, [(2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)]),
     "paged attention": (paged, [(2, 2, 3, 8), (4, 4, 2, 8), (4, 4, 2, 8)]),
     "transducer": (transducer, [(2, 3, 3, 4)]),
-    "quantised": (per_tensor, [(6, 5)]),
-    "quantised by channel": (per_channel, [(6, 5)]),
 }
 
 
@@ -123,32 +112,6 @@ def test_pytorch_s_own_gradient_passes_and_a_larger_one_does_not(name):
     report = check(function, larger, shapes=shapes, quick=True)
     wanted = {row.judgement.tensor for row in report.failures}
     assert len(wanted) == len(shapes), report
-
-
-def straight(x, masked):
-    """The quantisation of `per_tensor`, with a gradient of 1 inside of its range."""
-
-    class Straight(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return per_tensor(x.detach())
-
-        @staticmethod
-        def backward(ctx, dy):
-            (x,) = ctx.saved_tensors
-            level = torch.round(x / 0.3) + 1
-            return dy * ((level >= -4) & (level <= 3)) if masked else dy
-
-    return Straight.apply(x)
-
-
-def test_beyond_its_range_a_quantisation_has_no_gradient():
-    for masked in (True, False):
-        report = check(
-            per_tensor, lambda x, m=masked: straight(x, m), shapes=[(6, 5)], quick=True
-        )
-        assert report.passes == masked, report
 
 
 def test_values_of_one_place_in_a_sparse_tensor_add_up():

@@ -102,11 +102,6 @@ _logsumexp = ruled(
 )
 
 
-def _log_of_sum_over(x: Node, axis: tuple[int, ...], *, keepdims: bool) -> Node:
-    y = _logsumexp(x, axis=axis)
-    return y if keepdims else graph.sum(y, axis)
-
-
 def _logcumsumexp(x: Node, dim: int) -> Node:
     """Each prefix relative to its own maximum, by doubling the prefixes' length.
 
@@ -174,7 +169,11 @@ ON_FLOATS: dict[str, Rule] = {
     "cumsum": _along(graph.cumulative_sum),
     "cumprod": _along(graph.cumulative_prod),
     "logcumsumexp": _logcumsumexp,
-    "logsumexp": over(_log_of_sum_over),
+    "logsumexp": over(
+        lambda x, axis, keepdims: graph.sum(
+            _logsumexp(x, axis=axis), axis, keepdims=keepdims
+        )
+    ),
     "linalg_vector_norm": norm,
 }
 

@@ -174,15 +174,13 @@ def _function_error(at: Any) -> Array:
     return np.repeat(error[..., None], 2, -1)
 
 
-def _function_rule(dy: Node, y: Node, pairs: Node, name: str) -> tuple[Node]:
-    gradient = HOLOMORPHIC[name][1](*map(Complex.split, (dy, y, pairs)))
-    return (gradient.joined(),)
-
-
 function = ruled(
     "complex.function",
     lambda pairs, name: _parts(HOLOMORPHIC[name][0](_paired(pairs)), pairs.dtype),
-    *(_function_rule, _function_error),
+    lambda dy, y, pairs, name: (
+        HOLOMORPHIC[name][1](*map(Complex.split, (dy, y, pairs))).joined(),
+    ),
+    _function_error,
     stores=True,
 )
 
