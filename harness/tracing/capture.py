@@ -223,13 +223,11 @@ class _Count(TorchDispatchMode):
         self, target: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         made = target(*args, **(kwargs or {}))
-        several = made if isinstance(made, (tuple, list)) else [made]
-        tensors = [v for v in several if isinstance(v, torch.Tensor)]
-        steps = OPERATION
+        tensors, steps = tensors_in(made), OPERATION
         plain = isinstance(target, torch._ops.OpOverload)
-        if plain and tensors and name_of(target) in matrices.ON_FLOATS:
-            stacks = (v.shape for v in tensors if v.ndim > 1)
-            cubes = (math.prod(shape) * min(shape[-2:]) for shape in stacks)
+        if plain and name_of(target) in matrices.ON_FLOATS:
+            shapes = (v.shape for v in tensors if v.ndim > 1)
+            cubes = (math.prod(shape) * min(shape[-2:]) for shape in shapes)
             steps += STEP * max(cubes, default=0)
         elements, operations, _ = self.cost
         elements += sum(v.numel() for v in tensors)
