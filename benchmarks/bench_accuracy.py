@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from gradwatch.benchmarks.recorded import OPS, Found, Recorded, each_op, recorded
-from gradwatch.harness.history.measure import worst_of
+from gradwatch.harness.history.measure import Figures
 from gradwatch.harness.judging.cases import trials
 
 DTYPES = ["float32", "float64"]
@@ -20,6 +20,13 @@ def setup_cache() -> Found:
     for (op, _, *others), figures in recorded(asked, processes=0, seconds=0).items():
         folded[(op, *others)].append(figures)
     return {key: worst_of(several) for key, several in folded.items()}
+
+
+def worst_of(several):
+    """The largest ratio of several cases, and all that is wrong in them."""
+    ratios = [figures.ratio for figures in several if figures.ratio is not None]
+    why = "; ".join(figures.why for figures in several if figures.why)
+    return Figures(why=why, ratio=max(ratios, default=None))
 
 
 setup_cache.timeout = 900

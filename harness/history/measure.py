@@ -187,13 +187,6 @@ def sampled(one: Trial, backends: Sequence[str]) -> list[str]:
     return [name for name in backends if every or in_sample(one, name)]
 
 
-def worst_of(several: Sequence[Figures]) -> Figures:
-    """The largest ratio of several cases, and all that is wrong in them."""
-    ratios = [figures.ratio for figures in several if figures.ratio is not None]
-    why = "; ".join(figures.why for figures in several if figures.why)
-    return Figures(why=why, ratio=max(ratios, default=None))
-
-
 # Pages --------------------------------------------------------------------------
 
 

@@ -12,8 +12,7 @@ import gc
 import math
 import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -56,7 +55,10 @@ def interleave(
         raise ValueError("nothing to time")
     if not 0 < budget < math.inf:
         raise ValueError(f"a budget is a positive number of seconds, not {budget}")
-    with garbage_collector_off():
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
         begun = now()
         deadline = begun + round(budget / NANOSECOND)
         calls = _warmed(runs, shortest, now, deadline)
@@ -72,25 +74,15 @@ def interleave(
                 gc.collect(1)
             longest = max(longest, _onwards(now, at), 1)
             at = now()
+    finally:
+        if was_on:
+            gc.enable()
     found = dict[Key, Samples]()
     for name, readings in taken.items():
         seconds, faults = map(np.array, zip(*readings, strict=True))
         each = float(faults.mean()) / calls[name]
         found[name] = Samples(seconds, calls[name], each)
     return found
-
-
-@contextmanager
-def garbage_collector_off() -> Iterator[None]:
-    """Collect garbage, then switch the collector off."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _warmed(
