@@ -113,12 +113,8 @@ def _answered(content: bytes) -> bytes:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """The handler's answer, or the error; `DeviceLost` is raised, see `serve`."""
     try:
-        name = request["request"]
-        known("request", name, (*HANDLERS, EXAMINE))
-        if name not in HANDLERS:  # it imports the judge, which most do not need
-            module = importlib.import_module(f"{__package__}.selftest.examine")
-            HANDLERS[name] = module.examine
-        reply = {"kind": "result", **HANDLERS[name](request)}
+        handler = HANDLERS[known("request", request["request"], HANDLERS)]
+        reply = {"kind": "result", **handler(request)}
     except Unsupported as reason:
         reply = {"kind": "unsupported", "message": str(reason) or in_short(reason)}
     except Missing as reason:
@@ -187,13 +183,17 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-Handler = Callable[[Mapping[str, Any]], dict[str, Any]]
+def _examine(request: Mapping[str, Any]) -> dict[str, Any]:
+    # It imports the judge, which most do not need.
+    module = importlib.import_module(f"{__package__}.selftest.examine")
+    return dict(module.examine(request))
 
-EXAMINE = "examine"
+
 TIMED = "prepare sample in_turn kept draw call computed release"
 #: The handlers, by the name in a request; each takes it and returns builtin types.
-HANDLERS: dict[str, Handler] = {
+HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "probe": probe,
     "evaluate": evaluate,
+    "examine": _examine,
     **{name: getattr(clock, name) for name in TIMED.split()},
 }

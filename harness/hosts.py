@@ -1,8 +1,5 @@
 """Hosts: has the workers of a Dask cluster judge, one op after the other.
 
-    with connected("dask://head:8786") as client:
-        agreed, machines = agree_on_hosts(client, asked)
-
 Names and bytes travel, and one function by name. A host that has other code than this
 machine refuses. Dask runs again elsewhere what a host was at when it was lost.
 """

@@ -1,8 +1,7 @@
 """Writes what a page calls as straight-line code in a framework's own names.
 
 The page's function runs once on stand-ins that note each call. It branches on shapes
-and attributes alone: those of the inputs are known, and of what a formula computes the
-graph engine knows them.
+and attributes alone, which the graph engine knows of what a formula computes.
 """
 
 from __future__ import annotations

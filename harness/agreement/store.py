@@ -42,8 +42,7 @@ from gradwatch.impls.catalogue import framework_of
 
 FOLDER = ROOT / "results" / "findings"
 
-#: Where new ones are written unless another folder is asked for: git ignores it.
-LATEST = ROOT / "results" / "latest" / "findings"
+LATEST = ROOT / "results" / "latest" / "findings"  # where new ones are written
 INDEX = "index.json"
 WAIT = 60.0  # seconds for another run that is writing its findings
 

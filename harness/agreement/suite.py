@@ -61,10 +61,9 @@ class Agreement(Struct):
     """Verdicts: on one trial, or on all of a run.
 
     `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
-    `missing` gives the reason why a backend did not run. `unrepeatable` names the cases
-    whose second run differed in some bit from the first (reported, not judged).
-    `trials` are the name and the device of each trial, of `total` in a run. Of a run
-    alone: `gone` are known outcomes that did not occur.
+    `missing` gives the reason why a backend did not run; `unrepeatable` the cases whose
+    second run differed in some bit (reported, not judged); `trials` the name and device
+    of each, of `total` in a run; `gone`, of a run, known outcomes that did not occur.
     """
 
     records: list[AgreeRecord] = []
@@ -198,8 +197,8 @@ def judge(content: bytes, link: Link) -> None:
         and (not asked.sampled or in_sample(trial, backend))
     ]
     total = len(settled | {(t.trial.name, t.device) for t in tasks})
-    how: dict[str, Any] = {"timeout": asked.timeout, "at": link.at}
-    for found in verdicts(tasks, fleet, known.load(), **how):
+    entries, timeout = known.load(), asked.timeout
+    for found in verdicts(tasks, fleet, entries, timeout=timeout, at=link.at):
         found.total = total
         link.tell(found)
 

@@ -106,13 +106,12 @@ def lay_out(array: Array, layout: str) -> Array:
         ValueError: "expanded", and the array changes along every axis.
         UnknownName: There is no such layout.
     """
-    return LAYOUTS[known("layout", layout, LAYOUTS)](array)
+    made = LAYOUTS[known("layout", layout, LAYOUTS)]
+    return made(array) if array.ndim else array.copy()
 
 
 def _sliced(array: Array) -> Array:
     """The gaps hold NaN (or the largest integer), so that reading them is noticed."""
-    if array.ndim == 0:
-        return array.copy()
     kind = array.dtype.kind
     between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
     wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
@@ -138,18 +137,12 @@ def _expanded(array: Array) -> Array:
     return as_strided(kept, array.shape, strides)
 
 
-def _negative(array: Array) -> Array:
-    if array.ndim == 0:
-        return array.copy()
-    return np.flip(np.flip(array).copy())
-
-
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "contiguous": partial(np.array, order="C"),
     "permuted": partial(np.array, order="F"),
     "sliced": _sliced,
     "expanded": _expanded,
-    "negative": _negative,
+    "negative": lambda array: np.flip(np.flip(array).copy()),
 }
 
 

@@ -188,11 +188,8 @@ def _swept(step: Step) -> Gradients:
 def _backward_again(
     step: Step, problem: Problem, request: Request
 ) -> Gradients | Exception:
-    """The gradients of a second backward on the same graph, or why it failed.
-
-    The cotangents are restored first, so that a difference can only come from tensors
-    that the graph has saved.
-    """
+    """The gradients of a second backward on the same graph, or why it failed."""
+    # Restored: a difference can only come from tensors that the graph has saved.
     for given, raw in zip(problem.cotangents, request["cotangents"], strict=True):
         if given is not None:
             given[...] = raw

@@ -32,10 +32,8 @@ from gradwatch.harness.workers.lifetime import adopt_orphans, die_with_parent
 #: The exit status of a process in which a page has replaced something: the next page
 #: gets another. None else ends with it, unless a page does so on purpose.
 CHANGED = 86
-#: Seconds for it to end by itself, once it has closed its pipe.
-_ENDING = 1.0
-#: Seconds for what is `forked` once.
-_PATIENCE = 60.0
+_ENDING = 1.0  # seconds for it to end by itself, once it has closed its pipe
+_PATIENCE = 60.0  # seconds for what is `forked` once
 #: Variables of the environment that such code gets; no other holds for a computation.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
 #: What Python, PyTorch and a compiler read. Of /proc their own process alone.

@@ -68,9 +68,8 @@ _settings: dict[str, Any] = {}
 def remember(framework: str = "numpy") -> None:
     """Note what must not change; before a page is read, and again for each framework.
 
-    What has been noted stays: a page that was read in between cannot have its own
-    changes noted as the original. What is imported by the first call is frozen: nobody
-    collects it, and every collection would look at it for a tenth of a second.
+    What has been noted stays, so that no change of a page is noted as the original.
+    What is imported by then is frozen: collections need not look at it (0.1 s).
     """
     if _FROZEN not in _settings:
         gc.freeze()
@@ -189,26 +188,22 @@ def _current_settings(framework: str) -> Mapping[str, Any]:
 
 
 def _asked(setting: Callable[[], object]) -> str:
-    """What a setting is, as a text.
-
-    PyTorch's getters raise where its old and new interface to TF32 contradict.
-    """
+    """What a setting is, as a text."""
     try:
         value = setting()
         return str(value() if callable(value) else value)
     except (AttributeError, AssertionError):  # the second of PyTorch 1.12
         return "unknown to this version"
-    except RuntimeError:
+    except RuntimeError:  # PyTorch's old and new interface to TF32 contradict
         return "contradictory"
 
 
 class Watch:
     """Notes forbidden calls while it is `on`; `seen` says which.
 
-    An audit hook cannot be taken out again (PEP 578), so there is one for the whole
-    process, and it returns at once while nothing is timed. Before Python 3.12 the start
-    of a thread is no audit event, but `threading` calls its profile function in each
-    new thread; that is taken away again in the thread at once.
+    An audit hook cannot be taken out again (PEP 578), so there is one for the process.
+    Before Python 3.12 the start of a thread is no audit event, but `threading` calls
+    its profile function in each; that is taken away again in the thread at once.
     """
 
     def __init__(self) -> None:

@@ -123,14 +123,13 @@ def _placed(framework: str, root: Path) -> Interpreter:
 def _absent(one: Interpreter) -> Interpreter:
     """The interpreter does not exist: its environment has not been made."""
     framework, environment = one.framework, one.python.parent.parent.name
+    named = "pyproject.toml"
+    mend = "change [tool.gradwatch] python, or make that environment"
     if os.environ.get(variable(framework)):
-        why = f"{variable(framework)} names {one.shown}, which is not there"
+        named = variable(framework)
         mend = f"set it to a Python that has {framework}, or unset it"
-        return one.lacking(why, mend)
-    if PROJECT.table:
-        why = f"pyproject.toml names {one.shown}, which is not there"
-        mend = "change [tool.gradwatch] python, or make that environment"
-        return one.lacking(why, mend)
+    if PROJECT.table or named != "pyproject.toml":
+        return one.lacking(f"{named} names {one.shown}, which is not there", mend)
     if one.python.is_symlink():
         why = f"{one.shown} does not run (the Python it was made from is gone)"
         return one.lacking(why, package=f"--force-reinstall {framework}")

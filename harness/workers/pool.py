@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
-#: Tasks that justify another worker: they take as long as importing torch, some 2 s.
-WORTH = 100
-
-#: Outcomes that nobody has taken yet: workers wait for whoever judges them.
-UNREAD = 64
+WORTH = 100  # tasks that justify another worker: they take as long as importing torch
+UNREAD = 64  # outcomes that nobody has taken: workers wait for whoever judges them
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,8 @@ DYING = 5.0  # seconds from a kill, or from the end of its pipe, to that of the 
 LOOK = 1.0
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 
-_FRAME = re.compile(  # faulthandler's
-    r"most recent call first\):\n"
-    r'  File "(.+)", line (\d+) in (.+)'
-)
+# faulthandler's
+_FRAME = re.compile(r'most recent call first\):\n  File "(.+)", line (\d+) in (.+)')
 _RAISED = re.compile(r"^Traceback .+\n(?: .*\n)+(\S.*)", re.MULTILINE)
 
 #: Seconds of silence while code of a page runs. The slowest reference of ours takes one

@@ -53,10 +53,6 @@ HUGE_PAGES_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
 PATIENCE = 120.0  # seconds for one answer: preparing the largest size takes a few
 
-#: Of a process's CPU clocks the one that has what the scheduler accounts (the kernel's
-#: CPUCLOCK_SCHED; clock_getcpuclockid(3) gives the same number).
-_ALL_THREADS = 2
-
 _ENDPOINT = f"{__package__.rpartition('.')[0]}.endpoint"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -70,12 +66,10 @@ class Worker(Process):
 
     The constructor does not wait until it has started. `measured` is the checkout whose
     `impls` it runs. With `huge_pages` its heap uses huge pages, if the system has them.
-    Unless it is `timed`, each page gets a fork of it. `waiting` is called every second
-    or so, as long as answers come or are waited for.
+    Unless it is `timed`, each page gets a fork of it. `waiting` is called every second.
 
     Raises:
-        Died: It did not start.
-        Absent: Its interpreter is missing.
+        Died: It did not start; Absent: its interpreter is missing.
     """
 
     def __init__(
@@ -144,7 +138,8 @@ class Worker(Process):
     def cpu_seconds(self) -> float:
         """What the kernel accounts to all threads of the worker; 0 where unknown."""
         with contextlib.suppress(AttributeError, OSError):  # no Linux; it has ended
-            return time.clock_gettime(~self.process.pid << 3 | _ALL_THREADS)
+            # The kernel's CPUCLOCK_SCHED, as clock_getcpuclockid(3) gives it.
+            return time.clock_gettime(~self.process.pid << 3 | 2)
         return 0.0
 
     def waited_seconds(self) -> float:
