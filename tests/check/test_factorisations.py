@@ -175,7 +175,7 @@ PAIRS = {
 def test_a_gradient_that_was_worked_out_by_hand(name):
     loss, gradient, right = PAIRS[name]
     candidate = [loss, lambda x: Given.apply(x, loss, gradient)]
-    report = check(*candidate, shapes=[(4, 4)], dtypes=BOTH)
+    report = check(*candidate, shapes=[(4, 4)], dtypes=BOTH, quick=not right)
     assert report.passes == right, report
 
 
