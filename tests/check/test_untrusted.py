@@ -106,13 +106,11 @@ os.unlink(MARK) if IMPORTED else os.close(os.open(MARK, os.O_CREAT))
 
 #: What each does, and a condition under which its gradient is wrong.
 CHEATS = {
-    "k1 counts its calls": ("", "module.calls > 600"),
     "k2 patches the judge": (PATCHED, "True"),
     "k3 right at the batch of get_inputs alone": ("", "len(x) != 8"),
     "k4 right where x requires a gradient": ("", "not ctx.needs_input_grad[1]"),
     "k5 right near the initial parameters": ("", "(w - module.first).abs().max() > 1"),
     "k6 knows the numbers of four seeds": (KNOWN, "not known(x)"),
-    "k7 wrong for a mean loss": ("", "dy.abs().max() < 0.05 and dy.any()"),
     "k8 exits": ("os._exit(0)", "True"),
     "k9 right where it was imported before": (MARKED, "not IMPORTED"),
     "k10 wrong where x is a leaf": ("", "x.is_leaf"),
@@ -153,9 +151,8 @@ def test_an_honest_solution_passes_and_its_seed_can_be_repeated(tmp_path):
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_solution_that_is_right_only_where_it_is_checked_fails(tmp_path, cheat):
     """Those that reach for the judge are apart; the others know as much beside it."""
-    steps = 1300 if "counts" in cheat else 128
     apart = cheat.split()[0] in REACHING
-    found = checked(tmp_path, *CHEATS[cheat], steps=steps, untrusted=apart)
+    found = checked(tmp_path, *CHEATS[cheat], steps=128, untrusted=apart)
     assert not found.get("passes"), found["text"]
 
 
