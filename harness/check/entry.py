@@ -354,15 +354,13 @@ class Session:
             self.notes.append(f"left out, {why}: {names}")
 
     def _examined(self, trial: Trial, diagnoses: Diagnoses) -> list[Row]:
-        """The judgements of one trial.
-
-        A backward of no elements may end the process, as that of torch.pdist does, so
-        that it runs in a fork; what the caller did not give may be refused there.
-        """
+        """The judgements of one trial."""
         asked = self.subject, self.candidate, trial, self.compute
         if trial.regime.name != "empty" and (any(trial.sizes) or not trial.sizes):
             return examined(*asked, self.notes, diagnoses)
 
+        # A backward of no elements may end the process, as that of torch.pdist does, so
+        # that it runs in a fork; what the caller did not give may be refused there.
         def rows() -> list[Row]:
             return examined(*asked) if trial.as_given or self._takes(trial) else []
 

@@ -188,7 +188,7 @@ def cause_of(call: Any, bound: Bound) -> str:
             left += [
                 f"{found[0]} in {file}:{number} ({line.strip()})"
                 for number, line in enumerate(lines, first)
-                for found in LEAVES.finditer(line)
+                for found in LEAVES.finditer(line.partition("#")[0])
             ]
     if kept:
         return (

@@ -38,9 +38,6 @@ OBSERVED += (
     f"\n\nimport inspect\nfrom dataclasses import replace\nARGUMENTS = {ARGUMENTS!r}"
 )
 
-#: How a process begins that becomes a script.
-_BEGIN = fork.__name__, fork.become.__name__
-
 
 class Apart(Elsewhere):
     """A candidate that nobody trusts, in a confined process that runs a script.
@@ -120,7 +117,8 @@ class Apart(Elsewhere):
         home.mkdir()
         script = shutil.copy(loop.__file__, home / "train.py")
         where = loop.PIPE, str(script), str(home), [self._named[1]]
-        begun = Process(*_BEGIN, *where, stdout=None, alone=True)
+        begin = fork.__name__, fork.become.__name__
+        begun = Process(*begin, *where, stdout=None, alone=True)
         self._open.callback(begun.close)
         self.missing = pickle.loads(begun.heard(PATIENCE))  # of our own code, still
         return begun
