@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import jax
@@ -444,6 +445,14 @@ def _round(equation: Any, x: Node) -> Node:
     return graph.sign(x) * graph.floor(graph.abs(x) + 0.5)
 
 
+def _reduced_precision(equation: Any, x: Node) -> Node:
+    p = equation.params
+    top, eps = 2 ** (p["exponent_bits"] - 1), 2.0 ** -p["mantissa_bits"]
+    most, least = (2 - eps) * 2.0 ** (top - 1), 2.0 ** (2 - top)
+    limits = {"eps": eps, "max": most, "smallest_normal": least, "dtype": ""}
+    return rounded(x, info=SimpleNamespace(**limits))
+
+
 def _broadcast(equation: Any, x: Node, *_: Any) -> Node:
     p = equation.params
     lengths = [1] * len(p["shape"])
@@ -732,6 +741,7 @@ RULES: dict[str, Rule] = {
     "pow": _pow,
     "polygamma": _polygamma,
     "convert_element_type": _converted,
+    "reduce_precision": _reduced_precision,
     "select_n": lambda equation, which, *cases: _picked(
         equation.outvars[0].aval.dtype, which, cases
     ),
@@ -759,7 +769,7 @@ _MOVES = """
 MOVES = frozenset(_MOVES.split())
 _ADD_UP = "add add_any sub neg stop_gradient reduce_sum cumsum scatter-add"
 #: What works on each part of a complex number.
-PARTWISE = frozenset((*MOVES, *_ADD_UP.split()))
+PARTWISE = frozenset((*MOVES, *_ADD_UP.split(), "reduce_precision"))
 #: What makes floats of whole numbers, exactly.
 _FILLS = ("bitcast_convert_type", "iota")
 #: What a float decides by a rule of its own: truth values, and places.

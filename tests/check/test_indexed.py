@@ -40,6 +40,19 @@ def held():
     return sparse(torch.arange(1.0, 6.0)).to_sparse_csr()
 
 
+def compressed(layout):
+    bounds, places = torch.tensor([0, 1, 2, 5]), torch.tensor([1, 0, 0, 2, 3])
+    size = (3, 4) if layout == torch.sparse_csr else (4, 3)
+
+    def product(values, x):
+        held = torch.sparse_compressed_tensor(
+            bounds, places, values, size, layout=layout
+        )
+        return held @ x
+
+    return product
+
+
 def grouped(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True, is_causal=True)
 
@@ -67,6 +80,25 @@ def transducer(logits):
     return -(alpha[:, -1] + blank[:, -1, -1])
 
 
+def per_tensor(x):
+    return torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -4, 3)
+
+
+def per_channel(x):
+    scale, zero = torch.linspace(0.1, 0.4, 6), torch.arange(6, dtype=torch.int32) - 3
+    return torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -4, 3)
+
+
+def learnt(x, scale):
+    zero = torch.zeros(1)
+    step = torch._fake_quantize_learnable_per_tensor_affine
+    return step(x, scale.abs() + 0.2, zero, -4, 3, 0.5)
+
+
+def antialiased(x):
+    return F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True)
+
+
 JUDGED = {
     **{f"bag {how}": (bag(mode=how), [(5, 3)]) for how in ("sum", "mean", "max")},
     "bag without padding": (bag(mode="mean", padding_idx=1), [(5, 3)]),
@@ -90,6 +122,8 @@ JUDGED = {
     },
     "scattered alone": (scattered("mean", include_self=False), [(5, 3), (6, 3)]),
     "sparse values": (lambda v, x: torch.sparse.mm(sparse(v), x), [(5,), (4, 2)]),
+    "compressed rows": (compressed(torch.sparse_csr), [(5,), (4, 2)]),
+    "compressed columns": (compressed(torch.sparse_csc), [(5,), (3, 2)]),
     "a sparse constant": (lambda x, a=held: a() @ x, [(4, 2)]),
     "made sparse": (lambda a, x: torch.sparse.mm(a.to_sparse(), x), [(3, 4), (4, 2)]),
     "made dense": (lambda v: sparse(v).coalesce().to_dense(), [(5,)]),
@@ -97,6 +131,10 @@ JUDGED = {
     "grouped attention": (grouped, [(2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)]),
     "paged attention": (paged, [(2, 2, 3, 8), (4, 4, 2, 8), (4, 4, 2, 8)]),
     "transducer": (transducer, [(2, 3, 3, 4)]),
+    "quantised": (per_tensor, [(6, 5)]),
+    "quantised by channel": (per_channel, [(6, 5)]),
+    "a learnt scale": (learnt, [(6, 5), (1,)]),
+    "antialiased": (antialiased, [(1, 2, 6, 7)]),
 }
 
 
@@ -112,6 +150,32 @@ def test_pytorch_s_own_gradient_passes_and_a_larger_one_does_not(name):
     report = check(function, larger, shapes=shapes, quick=True)
     wanted = {row.judgement.tensor for row in report.failures}
     assert len(wanted) == len(shapes), report
+
+
+def straight(x, masked):
+    """The quantisation of `per_tensor`, with a gradient of 1 inside of its range."""
+
+    class Straight(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return per_tensor(x.detach())
+
+        @staticmethod
+        def backward(ctx, dy):
+            (x,) = ctx.saved_tensors
+            level = torch.round(x / 0.3) + 1
+            return dy * ((level >= -4) & (level <= 3)) if masked else dy
+
+    return Straight.apply(x)
+
+
+def test_beyond_its_range_a_quantisation_has_no_gradient():
+    for masked in (True, False):
+        report = check(
+            per_tensor, lambda x, m=masked: straight(x, m), shapes=[(6, 5)], quick=True
+        )
+        assert report.passes == masked, report
 
 
 def test_values_of_one_place_in_a_sparse_tensor_add_up():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.tracing.values import as_float, as_mask, constant
+from gradwatch.harness.tracing.values import as_float, as_mask, constant, written_over
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 
@@ -89,6 +89,37 @@ def _frexp(x: Node) -> tuple[Node, Any]:
     return x * constant(np.ldexp(1.0, -exponent)), torch.from_numpy(exponent)
 
 
+def _fake_quantised(
+    x: Node, scale: Node, zero: Node, low: int, high: int
+) -> tuple[Node, Node]:
+    """Rounded to whole numbers of scales; the rounding's slope is, as documented, 1.
+
+    Beyond the range x has no gradient.
+    """
+    place = x / scale
+    level = written_over(place, graph.round(place)) + zero
+    inside = graph.logical_and(level >= float(low), level <= float(high))
+    end = graph.clip(graph.stop_gradient(level), float(low), float(high))
+    return (graph.where(inside, level, end) - zero) * scale, inside
+
+
+def _by_channel(rule: Rule) -> Rule:
+    def of(x: Node, scale: Node, zero: Node, axis: int, *ends: Any) -> Any:
+        shape = tuple(n if i == axis % x.ndim else 1 for i, n in enumerate(x.shape))
+        return rule(x, graph.reshape(scale, shape), graph.reshape(zero, shape), *ends)
+
+    return of
+
+
+def _learnt(
+    x: Node, scale: Node, zero: Node, low: int, high: int, factor: float = 1.0
+) -> Node:
+    """The zero is rounded, too; gradients of scale and zero are scaled."""
+    at = graph.clip(graph.round(zero), float(low), float(high))
+    scale, zero = written_over(scale * factor, scale), written_over(zero * factor, at)
+    return _fake_quantised(x, scale, zero, low, high)[0]
+
+
 _SAME_NAME = """
     abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
     floor hypot reciprocal rsqrt
@@ -136,6 +167,15 @@ ON_FLOATS: dict[str, Rule] = {
     "nextafter": lambda a, b: a * graph.where(graph.isnan(b), b, 1.0),  # a rounding
     "angle": lambda x: graph.where(graph.isnan(x), x, _pi() * (x < 0.0)),
     "frexp": _frexp,
+    "fake_quantize_per_tensor_affine_cachemask": lambda x, scale, zero, *ends: (
+        _fake_quantised(x, constant(scale), constant(zero), *ends)
+    ),
+    "fake_quantize_per_channel_affine_cachemask": _by_channel(_fake_quantised),
+    "_fake_quantize_learnable_per_tensor_affine": _learnt,
+    "_fake_quantize_learnable_per_channel_affine": _by_channel(_learnt),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (
+        lambda x, scale, zero, enabled, *ends: _fake_quantised(x, scale, zero, *ends)
+    ),
     "digamma": _special("special.polygamma", n=0),
     "polygamma": _special("special.polygamma"),
     "lgamma": _special("special.lgamma"),

@@ -16,6 +16,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from gradwatch.harness.tracing.aten.windows import reduced_into
+from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import (
     as_exact,
     as_float,
@@ -205,6 +206,19 @@ def _scattered(
     return graph.scatter_add(as_float(values), index=place.numpy(), shape=shape)
 
 
+def _compressed(
+    bounds: Any, places: Any, values: Any, size: Any, *, layout: Any = None, **_: Any
+) -> Node:
+    """Likewise, of rows that lie behind each other, or of columns."""
+    if layout not in (torch.sparse_csr, torch.sparse_csc):
+        raise Untraceable("aten.sparse_compressed_tensor", "holds blocks", "sparse")
+    bounds, places = as_exact(bounds), as_exact(places)
+    lines = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
+    by_rows = layout == torch.sparse_csr
+    index = (lines, places) if by_rows else (places, lines)
+    return _scattered(2, 0, size, torch.stack(index), values)
+
+
 def _sparsely(x: Any, *_: Any, **__: Any) -> Node:
     """Without a gradient for the zeros, which a sparse tensor does not hold."""
     x = as_float(x)
@@ -214,6 +228,7 @@ def _sparsely(x: Any, *_: Any, **__: Any) -> Node:
 #: May return a sparse tensor: what that does not hold stays zero.
 ON_SPARSE: dict[str, Rule] = {
     "_sparse_coo_tensor_with_dims_and_tensors": _scattered,
+    "sparse_compressed_tensor": _compressed,
     **dict.fromkeys(("_to_sparse", "_to_sparse_csr", "_to_sparse_csc"), _sparsely),
     "_coalesce": as_float,
 }
