@@ -84,7 +84,12 @@ def command(
         found = [*run.findings.values()]
         documents.write(documents.document(found, summary), json_file)
     if json_file != "-":
-        _show(run.findings, run.tried, folder)
+        scripts = sorted(one.script for one in run.findings.values())
+        ending(
+            f"{len(scripts)} findings in {run.tried} trials",
+            "yellow" if scripts or not run.tried else "green",
+            next_step=f"python {folder / scripts[0]}" if scripts else "",
+        )
     for op, why in run.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if run.missing and not (run.judged or run.failed):
@@ -163,19 +168,6 @@ def hunt(content: bytes, link: Link) -> None:
         counts = (search.tried, search.judged, search.missing)
         link.tell(SearchState(*counts, finding=finding, text=text))
         search.tried = search.judged = 0
-
-
-def _show(findings: dict[str, FindingRecord], tried: int, folder: Path) -> None:
-    console = output()
-    for name, finding in sorted(findings.items()):
-        shapes = ", ".join(f"{n} {tuple(s)}" for n, s in finding.shapes.items())
-        console.print(f"{name}: {shapes}", markup=False)
-    scripts = sorted(f"{finding.script}" for finding in findings.values())
-    ending(
-        f"{len(findings)} findings in {tried} trials",
-        "yellow" if findings or not tried else "green",
-        next_step=f"python {folder / scripts[0]}" if scripts else "",
-    )
 
 
 def _replay(folder: Path) -> int:

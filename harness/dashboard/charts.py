@@ -45,94 +45,101 @@ class Point(NamedTuple):
     commit: str = ""
 
 
-class Frame:
-    """A Bokeh figure with a logarithmic y axis, to be filled with points and lines."""
+@functools.cache
+def _frame(kind: str) -> tuple[Any, dict[str, models.ColumnDataSource]]:
+    """The figure of a kind of chart, times or history, and its sources, to be filled.
 
-    def __init__(self, **options: Any) -> None:
-        """Options are of `bokeh.plotting.figure`."""
-        self.plot: Any = figure(
-            sizing_mode="stretch_width",
-            toolbar_location="above",
-            tools="pan,box_zoom,wheel_zoom,reset",
-            active_scroll=None,
-            background_fill_alpha=0,
-            border_fill_alpha=0,
-            outline_line_alpha=0,
-            **{"x_range": models.DataRange1d(), "y_axis_type": "log", **options},
-        )
-        self.plot.toolbar.logo = None
-        # More ticks would overlap.
-        self.plot.yaxis.ticker = models.LogTicker(desired_num_ticks=5)
-        self.plot.yaxis.formatter = models.BasicTickFormatter(power_limit_high=6)
-        self._sources: dict[str, models.ColumnDataSource] = {}
-        self._draw("lines", "multi_line", xs="xs", ys="ys", line_dash="dash")
-        self._draw("points", "segment", x0="x", y0="low", x1="x", y1="high")
-        marker = {"field": "marker"}
-        dots = self._draw("points", "scatter", x="x", y="y", marker=marker, size="size")
-        ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
-        self._draw("rings", "scatter", x="x", y="y", **ring)
-        lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
-        self.plot.add_tools(models.HoverTool(tooltips=lines, renderers=[dots]))
+    The y axis is logarithmic; lines join points, and rings stand around some.
+    """
+    kinds: dict[str, dict[str, Any]] = {
+        "times": {"x_axis_label": "bytes moved, at least", "x_axis_type": "log"},
+        "history": {"x_axis_label": "commit, oldest first"},
+    }
+    plot: Any = figure(
+        height=300 if kind == "times" else 380,
+        sizing_mode="stretch_width",
+        toolbar_location="above",
+        tools="pan,box_zoom,wheel_zoom,reset",
+        active_scroll=None,
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_alpha=0,
+        x_range=models.DataRange1d(),
+        y_axis_type="log",
+        **kinds[kind],
+    )
+    plot.toolbar.logo = None
+    # More ticks would overlap.
+    plot.yaxis.ticker = models.LogTicker(desired_num_ticks=5)
+    plot.yaxis.formatter = models.BasicTickFormatter(power_limit_high=6)
+    names = ("lines", "points", "rings")
+    sources = {name: models.ColumnDataSource({}, name=name) for name in names}
 
-    def _draw(self, name: str, glyph: str, **options: Any) -> Any:
-        """Draw the columns of a source; the page's script filters the view."""
-        source = self._sources.setdefault(name, models.ColumnDataSource({}, name=name))
-        view = models.CDSView(filter=models.BooleanFilter())
-        draw = getattr(self.plot, glyph)
-        return draw(source=source, view=view, color={"field": "colour"}, **options)
+    def draw(name: str, glyph: str, **options: Any) -> Any:
+        view = models.CDSView(
+            filter=models.BooleanFilter()
+        )  # the page's script filters
+        options |= {"source": sources[name], "view": view}
+        return getattr(plot, glyph)(color={"field": "colour"}, **options)
 
-    def filled(
-        self,
-        points: Sequence[Point],
-        looks: Looks,
-        *,
-        size: int = 6,
-        rings: Sequence[tuple[Point, str]] = (),
-    ) -> Chart:
-        """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
+    draw("lines", "multi_line", xs="xs", ys="ys", line_dash="dash")
+    draw("points", "segment", x0="x", y0="low", x1="x", y1="high")
+    dots = draw(
+        "points", "scatter", x="x", y="y", marker={"field": "marker"}, size="size"
+    )
+    ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
+    draw("rings", "scatter", x="x", y="y", **ring)
+    lines = [("", "@runner"), ("", "@what"), ("", "@detail")]
+    plot.add_tools(models.HoverTool(tooltips=lines, renderers=[dots]))
+    if kind == "times":
+        plot.xaxis.ticker = models.LogTicker(desired_num_ticks=5)
+        plot.xaxis.formatter = models.NumeralTickFormatter(format="0 bd")
+        plot.yaxis.axis_label = "µs"
+    else:
+        page = models.OpenURL(url="../changes.html#c-@commit", same_tab=True)
+        plot.add_tools(models.TapTool(callback=page))
+    return plot, sources
 
-        Lines join the points of each runner; `rings` have the colour that stands with
-        each point.
-        """
-        self._sources["points"].data = {
-            **_columns(" ".join(Point._fields), points),
-            "colour": [looks[p.runner].colour for p in points],
-            "marker": [looks[p.runner].marker for p in points],
-            "size": [size] * len(points),
-        }
-        runs: dict[str, tuple[list[float], list[float]]] = {}
-        for point in points:
-            xs, ys = runs.setdefault(point.runner, ([], []))
-            xs.append(point.x)
-            ys.append(point.y)
-        lines: list[tuple[Any, ...]]
-        lines = [(n, looks[n].colour, looks[n].dash, *runs[n]) for n in runs]
-        self._sources["lines"].data = _columns("runner colour dash xs ys", lines)
-        ringed = [(p.runner, p.x, p.y, colour) for p, colour in rings]
-        self._sources["rings"].data = _columns("runner x y colour", ringed)
-        return dict(json_item(self.plot, ID("chart")))
+
+def _filled(
+    kind: str,
+    points: Sequence[Point],
+    looks: Looks,
+    *,
+    size: int = 6,
+    rings: Sequence[tuple[Point, str]] = (),
+) -> Chart:
+    """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
+
+    Lines join the points of each runner; `rings` have the colour that stands with each
+    point.
+    """
+    plot, sources = _frame(kind)
+    # A factor of 2 at least, or noise fills the axis.
+    heights = [end for p in points for end in (p.y, p.low, p.high) if end]
+    low, high = min(heights, default=1.0), max(heights, default=10.0)
+    margin = 1.6 if high < 2 * low else (high / low) ** 0.06
+    plot.y_range = models.Range1d(start=low / margin, end=high * margin)
+    sources["points"].data = {
+        **_columns(" ".join(Point._fields), points),
+        "colour": [looks[p.runner].colour for p in points],
+        "marker": [looks[p.runner].marker for p in points],
+        "size": [size] * len(points),
+    }
+    lines = list[tuple[Any, ...]]()
+    for name in dict.fromkeys(p.runner for p in points):
+        places = [(p.x, p.y) for p in points if p.runner == name]
+        lines.append((name, looks[name].colour, looks[name].dash, *zip(*places)))
+    sources["lines"].data = _columns("runner colour dash xs ys", lines)
+    ringed = [(p.runner, p.x, p.y, colour) for p, colour in rings]
+    sources["rings"].data = _columns("runner x y colour", ringed)
+    return dict(json_item(plot, ID("chart")))
 
 
 def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
     """Rows as the columns of a source; all columns exist where there are no rows."""
     several = [*rows]
     return {name: [row[i] for row in several] for i, name in enumerate(names.split())}
-
-
-@functools.cache
-def _frame(kind: str) -> Frame:
-    """The figure of a kind of chart: times or history."""
-    if kind == "times":
-        label = "bytes moved, at least"
-        frame = Frame(height=300, x_axis_type="log", x_axis_label=label)
-        frame.plot.xaxis.ticker = models.LogTicker(desired_num_ticks=5)
-        frame.plot.xaxis.formatter = models.NumeralTickFormatter(format="0 bd")
-        frame.plot.yaxis.axis_label = "µs"
-    else:
-        frame = Frame(height=380, x_axis_label="commit, oldest first")
-        page = models.OpenURL(url="../changes.html#c-@commit", same_tab=True)
-        frame.plot.add_tools(models.TapTool(callback=page))
-    return frame
 
 
 # Contents -----------------------------------------------------------------------
@@ -155,11 +162,7 @@ def times(
                 y, low, high = (1e6 * seconds for seconds in (r.seconds, r.low, r.high))
                 detail = f"{clock(r.seconds)} ({clock(r.low)} to {clock(r.high)})"
                 points.append(Point(runner, r.bytes, y, r.case, detail, low, high))
-    if not points:
-        return None
-    frame = _frame("times")
-    frame.plot.y_range = _decades(points)
-    return frame.filled(points, looks)
+    return _filled("times", points, looks) if points else None
 
 
 def history(
@@ -190,24 +193,15 @@ def history(
             points.append(Point(one.line, place, y, what, detail, low, high, name))
             if place in changed:
                 rings.append((points[-1], changed[place]))
-    frame = _frame("history")
+    plot, _ = _frame("history")
     step = -(-len(commits) // TICKS)
     named = range((len(commits) - 1) % step, len(commits), step)
     shown = {i: f"{commits[i].hash[:7]} {commits[i].date[5:10]}" for i in named}
-    frame.plot.xaxis.ticker = models.FixedTicker(ticks=list(shown))
-    frame.plot.xaxis.major_label_overrides = shown
-    frame.plot.xaxis.major_label_orientation = math.pi / 4
-    frame.plot.yaxis.axis_label = label
-    frame.plot.y_range = _decades(points)
-    return frame.filled(points, looks, size=4, rings=rings)
-
-
-def _decades(points: Sequence[Point]) -> models.Range1d:
-    """The range of a logarithmic axis; a factor of 2 at least, or noise fills it."""
-    heights = [end for p in points for end in (p.y, p.low, p.high) if end]
-    low, high = min(heights, default=1.0), max(heights, default=10.0)
-    margin = 1.6 if high < 2 * low else (high / low) ** 0.06
-    return models.Range1d(start=low / margin, end=high * margin)
+    plot.xaxis.ticker = models.FixedTicker(ticks=list(shown))
+    plot.xaxis.major_label_overrides = shown
+    plot.xaxis.major_label_orientation = math.pi / 4
+    plot.yaxis.axis_label = label
+    return _filled("history", points, looks, size=4, rings=rings)
 
 
 def clock(seconds: float | None) -> str:

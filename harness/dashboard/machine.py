@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
@@ -47,11 +47,8 @@ class Source:
         return self.environment.machine or "unnamed"
 
 
-class Finding(NamedTuple):
-    """A failure that the fuzzer found and shrank, and the script that shows it."""
-
-    about: FindingRecord
-    repro: str
+#: A failure that the fuzzer found and shrank, and the script that shows it.
+Finding = tuple[FindingRecord, str]
 
 
 @dataclass
@@ -93,7 +90,7 @@ def read_results(folder: Path) -> Results:
                 text = documents.bytes_of(script).decode("utf-8", "replace")
             except Unreadable as error:
                 troubles.append(error)
-        results.findings.append(Finding(about, text))
+        results.findings.append((about, text))
     troubles += damaged
     results.sources.sort(key=lambda s: s.environment.date, reverse=True)
     results.troubles = [one.below(folder) for one in troubles]

@@ -208,7 +208,7 @@ def op_page(
         # At first PyTorch's own gradient and the project's are shown.
         "default": own if len(own) > 1 else torch or lines,
         "steps": [m for m in moves(history) if m.series.op == op],
-        "findings": [found for found in here.findings if found.about.record.op == op],
+        "findings": [one for one in here.findings if one[0].record.op == op],
         "source": op_source(op),
     }
 

@@ -113,19 +113,14 @@ class Night:
     results: Path = ROOT / "results"
     root: Path = ROOT
 
-    @property
-    def parts(self) -> Path:
-        """The folder of what the parts write."""
-        return self.folder / "parts"
-
     def piece(self, name: str) -> Path:
         """The file of a document of that name, whether it exists or not."""
-        return self.parts / f"{name}.json"
+        return self.folder / "parts" / f"{name}.json"
 
     def run(self, name: str, *call: str) -> Ended:
         """Run Python in a process that ends with this one; output: parts/<name>.log."""
-        self.parts.mkdir(parents=True, exist_ok=True)
-        log = self.parts / f"{name}.log"
+        log = self.piece(name).with_suffix(".log")
+        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as said:
             done = subprocess.run(
                 [sys.executable, *call],
@@ -166,7 +161,7 @@ def run(
     progress: Callable[[Result], None] = lambda done: None,
 ) -> list[Result]:
     """Run all parts, even if one of them fails, in an empty folder."""
-    shutil.rmtree(night.parts, ignore_errors=True)
+    shutil.rmtree(night.folder / "parts", ignore_errors=True)
     finished = list[Result]()
     for name, part in parts.items():
         start = time.monotonic()

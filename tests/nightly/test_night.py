@@ -303,7 +303,7 @@ def test_the_document_of_a_night_is_the_next_nights_previous(night):
 
 def test_nothing_of_an_earlier_night_is_taken_for_this_one_s(night):
     """A part that raises early would show the verdicts of yesterday."""
-    night.parts.mkdir(parents=True)
+    night.piece("agree").parent.mkdir(parents=True)
     night.piece("agree").write_text("yesterday")
     run(night, {"first": told()})
     assert not night.piece("agree").exists()
@@ -458,7 +458,7 @@ def test_a_command_without_a_document_is_reported_with_its_last_line(night):
     assert done.state == "broken"
     assert "exit code 2" in done.line
     assert "no_such_op" in done.line
-    assert (night.parts / "agree.log").read_text()
+    assert night.piece("agree").with_suffix(".log").read_text()
 
 
 def test_a_child_dies_with_the_night(tmp_path):
