@@ -76,9 +76,8 @@ def _frame(kind: str) -> tuple[Any, dict[str, models.ColumnDataSource]]:
     sources = {name: models.ColumnDataSource({}, name=name) for name in names}
 
     def draw(name: str, glyph: str, **options: Any) -> Any:
-        view = models.CDSView(
-            filter=models.BooleanFilter()
-        )  # the page's script filters
+        # The page's script filters it.
+        view = models.CDSView(filter=models.BooleanFilter())
         options |= {"source": sources[name], "view": view}
         return getattr(plot, glyph)(color={"field": "colour"}, **options)
 
@@ -128,8 +127,9 @@ def _filled(
     }
     lines = list[tuple[Any, ...]]()
     for name in dict.fromkeys(p.runner for p in points):
-        places = [(p.x, p.y) for p in points if p.runner == name]
-        lines.append((name, looks[name].colour, looks[name].dash, *zip(*places)))
+        own, look = [p for p in points if p.runner == name], looks[name]
+        places = [p.x for p in own], [p.y for p in own]
+        lines.append((name, look.colour, look.dash, *places))
     sources["lines"].data = _columns("runner colour dash xs ys", lines)
     ringed = [(p.runner, p.x, p.y, colour) for p, colour in rings]
     sources["rings"].data = _columns("runner x y colour", ringed)

@@ -466,12 +466,14 @@ def test_a_child_dies_with_the_night(tmp_path):
     script = (
         "import sys; from pathlib import Path; from types import SimpleNamespace as N;"
         "from gradwatch.harness.nightly.night import Night;"
-        "Night.run(N(parts=Path(sys.argv[1]), root='.'), 'nap',"
+        "at = lambda name: Path(sys.argv[1], name).with_suffix('.json');"
+        "Night.run(N(piece=at, root='.'), 'nap',"
         " '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)')"
     )
     running = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT)
     log = tmp_path / "nap.log"
     while not (log.exists() and log.read_text().endswith("\n")):
+        assert running.poll() is None
         time.sleep(0.02)
     child = int(log.read_text())
     running.kill()
