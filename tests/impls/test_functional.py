@@ -1,5 +1,6 @@
 """The adapter for frameworks that differentiate functions, with a toy framework."""
 
+import math
 import re
 import subprocess
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.impls import graph
-from gradwatch.impls.backends._functional import COMPOSED, Functional, Names
+from gradwatch.impls.backends._functional import COMPOSED, Functional, Names, own_names
 from gradwatch.impls.contract import Case, Op, Problem, Unsupported
 from tests.frameworks import usable
 
@@ -189,3 +190,8 @@ def test_names_are_a_door_s_own_then_the_module_s_then_compositions():
     assert names.take is not np.take
     with pytest.raises(AttributeError):
         _ = names.nothing_of_the_kind
+
+
+def test_the_names_that_a_door_declares_are_functions_of_its_modules():
+    traits = {"names": {"": "m", "log": "math.log", "sigmoid": "elsewhere.sigmoid"}}
+    assert own_names(traits, math=math) == {"log": math.log}

@@ -96,18 +96,25 @@ def test_half_a_pin_fetches_every_page_anew():
     assert faults_per_call("trim only", 1 << 20) > 256
 
 
+#: The heap, and what the kernel gives to who asks for it without glibc.
+HEAP = "kept = bytearray(32 << 20)"
+ASKED = """
+import mmap
+kept = mmap.mmap(-1, 32 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+kept.madvise(mmap.MADV_HUGEPAGE)
+kept.write(bytes(32 << 20))
+"""
 HUGE = """
 import re
 from pathlib import Path
-kept = bytearray(32 << 20)
 told = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
 print(re.search(r"AnonHugePages: +([0-9]+) kB", told)[1])
 """
 
 
-def huge_kibibytes(environment):
+def huge_kibibytes(environment, taken=HEAP):
     done = subprocess.run(
-        [sys.executable, "-c", HUGE],
+        [sys.executable, "-c", f"{taken}\n{HUGE}"],
         env=MALLOC_ENVIRONMENT | environment,
         capture_output=True,
         text=True,
@@ -118,5 +125,7 @@ def huge_kibibytes(environment):
 
 @pytest.mark.skipif(not on_request(), reason="no huge pages on request: kernel or libc")
 def test_a_heap_lies_on_huge_pages_where_it_is_asked_to():
+    if huge_kibibytes({}, ASKED) < 24 << 10:
+        pytest.skip("the kernel has no huge pages left")
     assert huge_kibibytes({}) < 16 << 10  # half of what it holds
     assert huge_kibibytes(HUGE_PAGES_ENVIRONMENT) >= 16 << 10
