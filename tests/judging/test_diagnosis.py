@@ -30,6 +30,12 @@ DY = RNG.standard_normal((5, 12)).astype(np.float32)
 N = X.shape[-1]
 
 
+@pytest.fixture(autouse=True)
+def _same_draws(monkeypatch: Any) -> None:
+    """The numbers of a test do not depend on the tests before it."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(11))
+
+
 def mean(a: Any) -> Any:
     return a.mean(-1, keepdims=True)
 

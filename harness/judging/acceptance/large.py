@@ -364,9 +364,9 @@ class Least:
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.unit = arithmetic.roundoff
         self.wide = arithmetic.has_wide_sums
-        self._values: dict[tuple[Node, int], Error] = {}
-        self._behind: dict[tuple[Any, ...], Places] = {}
-        self._kept: list[Places] = []  # so that no other array has the identity
+        # With the places, so that no other array has their identity.
+        self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}
+        self._behind: dict[tuple[Any, ...], tuple[Places, Places]] = {}
 
     def radii(self, node: Node, places: Places, sharp: Any = False) -> Error:
         """What the radius is at least, at flat positions of a node's value.
@@ -393,7 +393,7 @@ class Least:
             squares += reached * reached
             if not depth or name not in (*_SLOPES, "multiply", "divide"):
                 continue
-            there = [self._came_from(other, i, here) for i in range(len(other.inputs))]
+            there = [self._came_from(other, source, here) for source in other.inputs]
             by: Sequence[Any] = _SLOPES.get(name, ())
             if not by:
                 a, b = map(self._at, other.inputs, there)
@@ -442,40 +442,33 @@ class Least:
     def _at(self, node: Node, places: Places) -> Error:
         """A node's values, in float64; computed, if they were dropped."""
         key = node, id(places)
-        if key in self._values:
-            return self._values[key]
-        self._kept.append(places)
-        if node.held or not _soon_computed(node):
-            found = node.value.flat[places]
-        else:
-            behind = [self._came_from(node, i, places) for i in range(len(node.inputs))]
-            inputs = list(map(self._at, node.inputs, behind))
-            found = (
-                inputs[0] if operation(node) in MOVED else graph.computed(node, inputs)
-            )
-        return self._values.setdefault(key, np.asarray(found, np.float64))
+        if key not in self._values:
+            if node.held or not _soon_computed(node):
+                value: Any = node.value
+                value = value.reshape(-1) if value.flags.c_contiguous else value.flat
+                found = value[places]
+            else:
+                behind = (self._came_from(node, n, places) for n in node.inputs)
+                inputs = [*map(self._at, node.inputs, behind)]
+                moves = operation(node) in MOVED
+                found = inputs[0] if moves else graph.computed(node, inputs)
+            self._values[key] = np.asarray(found, np.float64), places
+        return self._values[key][0]
 
-    def _came_from(self, node: Node, i: int, places: Places) -> Places:
+    def _came_from(self, node: Node, source: Node, places: Places) -> Places:
         """Where elements of a node come from in an input, flat."""
-        assert node.primitive is not None
-        source, name = node.inputs[i], node.primitive.name
-        axes = node.attributes["axes"] if name == "permute_dims" else ()
-        if name == "reshape" or (source.shape == node.shape and not axes):
+        axes = node.attributes["axes"] if operation(node) == "permute_dims" else ()
+        alike = source.shape == node.shape and not axes
+        if alike or operation(node) == "reshape":
             return places
         key = source.shape, node.shape, axes, id(places)
         if key not in self._behind:
-            self._kept.append(places)
-            at = np.unravel_index(places, node.shape)
-            if axes:
-                at = tuple(at[axes.index(i)] for i in range(source.ndim))
-            inside = zip(at[len(at) - source.ndim :], source.shape, strict=True)
-            kept = tuple(np.zeros_like(j) if n == 1 else j for j, n in inside)
-            self._behind[key] = (
-                np.asarray(np.ravel_multi_index(kept, source.shape))
-                if kept
-                else np.zeros_like(places)
+            there = np.arange(source.size).reshape(source.shape)
+            there = (
+                there.transpose(axes) if axes else np.broadcast_to(there, node.shape)
             )
-        return self._behind[key]
+            self._behind[key] = there.flat[places], places
+        return self._behind[key][0]
 
 
 def _of_product(node: Node) -> Array:

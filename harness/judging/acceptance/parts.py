@@ -153,14 +153,12 @@ class Sample(Parts):
     def rules(self) -> Table:
         """Running errors of sums, from those of the terms that are looked at."""
 
-        def rule(name: str) -> Callable[[At], Error]:
-            def error(at: At) -> Error:
-                once = at.v if at.sums != 1 else 0.0  # of what comes out
-                return once + self._counts[at.node] * (ERROR[name](at) - once)
+        def error(name: str, at: At) -> Error:
+            once = at.v if at.sums != 1 else 0.0  # of what comes out
+            return once + self._counts[at.node] * (ERROR[name](at) - once)
 
-            return error
-
-        return {name: rule(name) for name in ("sum", "sum_to", "matmul")}
+        names = ("sum", "sum_to", "matmul")
+        return {name: functools.partial(error, name) for name in names}
 
 
 @functools.lru_cache(maxsize=256)  # to make a generator takes as long as some passes

@@ -294,7 +294,10 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
     if name not in ("sum", "sum_to"):
         return
     axes = summed_axes(node, x.shape)
-    for copy, part in _COPIES:
+    for copy, part in (
+        ("first copy stands for all", slice(1)),
+        ("last copy overwrites all", slice(-1, None)),
+    ):
         box = tuple(part if i in axes else slice(None) for i in range(x.ndim))
         total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), box)
         yield f"in the sum of {{term}}, the {copy}", by(total, x)
@@ -312,12 +315,6 @@ def _summed(axis: int | None, size: int | None, x: Array, factor: Any = 1.0) -> 
     """The sum along an axis, or the mean; a factor is inside of it, not outside."""
     total = np.sum(x * factor, axis=axis, keepdims=True)
     return np.asarray(total / factor * (total.size / size if size else 1))
-
-
-_COPIES = (
-    ("first copy stands for all", slice(1)),
-    ("last copy overwrites all", slice(-1, None)),
-)
 
 
 def _written(index: Array, node: Node, source: Array) -> Array:

@@ -77,7 +77,7 @@ def test_a_part_of_a_scan_has_no_more_nodes_for_more_steps():
 def asked(name, dtype, monkeypatch):
     """A question that is too large to be judged in full, and right answers."""
     monkeypatch.setattr(question, "FULL", 0)
-    x = RNG.standard_normal((128, 256)).astype(dtype)
+    x = RNG.standard_normal((128, 128)).astype(dtype)
     made = gradient(FORMULAS[name], x.astype(np.longdouble))
     dy = RNG.standard_normal(made["y"].shape).astype(dtype)
 
@@ -128,7 +128,7 @@ def test_what_was_looked_at_is_said(monkeypatch):
     (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
             != "agree"]  # fmt: skip
     assert j.worst_index == (3, 4)
-    assert "of 32768 elements" in j.message
+    assert "of 16384 elements" in j.message
     assert "were judged in full" in j.message
 
 
