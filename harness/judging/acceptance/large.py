@@ -289,9 +289,11 @@ def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, No
     Values may be far larger than all tensors, as scores and windows are. Where an axis
     of images or heads goes through the graph, a part of it has a part of each value.
     """
-    sizes = [node.size for node in graph.topological_order(nodes.values())]
+    order = graph.topological_order(nodes.values())
     most = max((node.size for node in nodes.values()), default=0)
-    if most > 1 and max(sizes) > FAR_LARGER * most:
+    far = any(node.size > FAR_LARGER * most for node in order)
+    # What is scattered to a part would have to be sought in all of it, each time.
+    if far and most > 1 and not any(operation(n) == "scatter_add" for n in order):
         shape = next(node.shape for node in nodes.values() if node.size == most)
         end = 1 + next((i for i, n in enumerate(shape) if n > 1), 0)
         alike = {n: x for n, x in nodes.items() if x.shape[:end] == shape[:end]}
