@@ -143,14 +143,21 @@ def test_watch_names_the_slower_and_the_less_accurate_of_five_commits(
 
 @pytest.mark.timeout(900)
 def test_the_night_names_both(python, theirs, history):
-    """Its budget is ample: a quarter of it is for comparing commits."""
+    """Its budget is ample: a quarter of it is for comparing commits.
+
+    Five runs suspect a loss of accuracy, which no comparison confirms: it is in the
+    document of the part. Its commit takes some 15 % longer, too, which a busy machine
+    hides.
+    """
     parts = ("--part", "agree", "--part", "selftest", "--part", "watch")
     call = (*GRADWATCH, "nightly", *ONLY, *parts, "--budget", "10m")
     run(python, *call, cwd=theirs, code=1)
     summary = (theirs / "nightly" / "summary.md").read_text()
-    for subject in ("slower", "less accurate"):
-        assert f"at {history[subject][:10]}" in summary
-        assert f"; {subject}" in summary
+    assert f"at {history['slower'][:10]}" in summary
+    assert "; slower" in summary
+    document = json.loads((theirs / "nightly" / "parts" / "watch.json").read_text())
+    less = ("track_gradient_ratio", history["less accurate"], "suspected")
+    assert less in changes(document)
     assert "selftest | – skipped" in summary
 
 
