@@ -199,7 +199,7 @@ class Look:
 
         Of what might be wrong all elements farthest off are said, by ratio and error.
         """
-        value, far = node.value, np.zeros(0, np.intp)
+        value, ratio, far = node.value, 0.0, np.zeros(0, np.intp)
         # Not a zero, or an input itself.
         same = node.primitive is not None or np.array_equal(got, value)
         if same and value.dtype.kind == "f" and value.size:

@@ -408,6 +408,14 @@ def test_a_wrong_element_of_one_head_is_found_in_its_place(attention, place, ten
     assert np.ravel_multi_index(place, got[tensor].shape) in found.far[tensor]
 
 
+@pytest.mark.parametrize("value", [np.array(3), np.arange(5), np.ones((0, 4))])
+def test_whole_numbers_and_nothing_are_left_to_the_judgement(value):
+    """Counts of batches, indices, and what has no elements."""
+    found, _ = look(lambda wide: {"y": graph.variable(value)}, {"y": value})
+    assert not found.judgements
+    assert not found.far["y"].size
+
+
 def test_tensors_of_which_a_part_needs_all_are_looked_at_together():
     """Scores of (64, 64) between the rows of one tensor: no axis goes through them."""
     x = graph.variable(np.random.default_rng(3).standard_normal((64, 4)))
