@@ -377,7 +377,7 @@ def cotangent(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
     values = np.asarray(rng.standard_normal(shape))
     if kind == "zeros":
         return np.where(rng.random(shape) < 0.5, 0.0, values)
-    return 1e3 * values if kind == "large" else values
+    return np.asarray(1e3 * values if kind == "large" else values)
 
 
 #: How NumPy and Python refuse shapes.
