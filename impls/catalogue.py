@@ -92,6 +92,11 @@ def op_page(name: str) -> Path:
     raise UnknownName(f"the page of {name!r} is gone")
 
 
+def is_ours(op: str) -> bool:
+    """Whether an op, by its name or the path of its page, is one of this package."""
+    return op_page(op).resolve().parent == _OPS.resolve()
+
+
 def backend_file(name: str) -> Path:
     """The file of a backend: the project's, or ours."""
     own = [folder / f"{name}.py" for folder in _folders("backends")]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace as replace_trial
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from gradwatch.harness.judging.defects.known import (
 )
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import AgreeRecord
-from gradwatch.impls.catalogue import load_op, op_names
+from gradwatch.impls.catalogue import load_op, op_names, op_page
 
 RECORD = AgreeRecord(
     op="batch_norm",
@@ -117,6 +118,18 @@ def test_an_entry_reaches_its_trials_on_its_backends_in_any_version():
     assert ENTRY.reaches(*run)
     for place, other in enumerate(others):
         assert not ENTRY.reaches(*run[:place], other, *run[place + 1 :])
+
+
+def test_an_own_op_of_the_same_name_has_none_of_the_defects(tmp_path, monkeypatch):
+    own = tmp_path / "batch_norm.py"
+    own.write_bytes(op_page("batch_norm").read_bytes())
+    by_path = replace_trial(trial_of(), op=str(own))
+    assert not ENTRY.reaches(RECORD.backend, by_path, "cpu")
+    project = {"root": str(tmp_path), "ops": [""]}
+    monkeypatch.setenv("GRADWATCH_PROJECT", json.dumps(project))
+    assert not ENTRY.reaches(RECORD.backend, trial_of(), "cpu")
+    everywhere = replace(ENTRY, ops=("*",))
+    assert everywhere.reaches(RECORD.backend, trial_of(), "cpu")
 
 
 def test_brackets_of_a_case_name_are_no_character_class():

@@ -24,7 +24,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Array
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
-from gradwatch.impls.catalogue import op_names
+from gradwatch.impls.catalogue import is_ours, op_names
 
 FILE = Path(__file__).with_name("outcomes.json")
 
@@ -88,10 +88,12 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def reaches(self, backend: str, trial: Trial, device: str) -> bool:
         """Whether some version of a backend shows it in a trial.
 
-        Before a worker has started nobody knows which version it will run.
+        Before a worker has started nobody knows which version it will run. Somebody's
+        own op may have the name of one of ours, and none of its defects.
         """
         place = trial.problem.op.name, backend, trial.order, device
-        return self._is_at(*place) and holds(self.where, trial)
+        meant = self._is_at(*place) and ("*" in self.ops or is_ours(trial.op))
+        return meant and holds(self.where, trial)
 
     def _is_at(self, op: str, backend: str, order: str, device: str) -> bool:
         there = order in self.orders and device in self.devices
