@@ -753,7 +753,7 @@ RULES: dict[str, Rule] = {
     "sort": _sorted,
     **dict.fromkeys(("top_k", "approx_top_k"), _top),
     "conv_general_dilated": _convolved,
-    "cholesky": _plain(matrices.cholesky),
+    "cholesky": _plain(functools.partial(matrices.cholesky, halves=False)),
     "lu": _lu,
     "qr": _qr,
     **dict.fromkeys(("eigh", "svd"), _spectrum),

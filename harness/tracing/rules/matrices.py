@@ -227,7 +227,7 @@ def _mirrored(a: Array) -> Array:
 # Cholesky -----------------------------------------------------------------------------
 
 
-def _cholesky(a: Array) -> Array:
+def _cholesky(a: Array, halves: bool = True) -> Array:
     """L of L L^T, column by column; nan where there is none."""
     y = np.zeros_like(a)
     for k in range(a.shape[-1]):
@@ -237,12 +237,14 @@ def _cholesky(a: Array) -> Array:
     return y
 
 
-def _cholesky_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
+def _cholesky_rule(dy: Node, y: Node, a: Node, halves: bool = True) -> tuple[Node]:
+    """Where `halves`, of an element and its mirror image each has half."""
     n = y.shape[-1]
     halved = constant(np.tril(np.ones((n, n))) - np.eye(n) / 2)
     inverted = inverse(y)
     inner = halved * (transposed(y) @ _lower(dy))
-    return (_symmetric(transposed(inverted) @ inner @ inverted),)
+    gradient = transposed(inverted) @ inner @ inverted
+    return (_symmetric(gradient) if halves else gradient,)
 
 
 def _cholesky_error(at: Any) -> Array:
