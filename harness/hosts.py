@@ -162,11 +162,21 @@ def run(content: bytes) -> bytes:
 
 def _run(content: bytes) -> bytes:
     theirs, asked = msgspec.msgpack.decode(content, type=tuple[str, Asked])
-    if (own := code()) != theirs:
+    own, why = _imported(), ""
+    if own != theirs:
         why = f"it has {own}, and this machine {theirs}"
+    if own != code():
+        why = "files have changed since it started: start it again"
+    if why:
         return packed((machine_name(), why, Agreement()))
     asked = structs.replace(asked, jobs=os.cpu_count() or 1)
     return packed((machine_name(), "", judged(asked, _child())))
+
+
+@cache
+def _imported() -> str:
+    """The code as it was when this process was first asked."""
+    return code()
 
 
 @cache

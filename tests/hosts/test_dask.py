@@ -105,10 +105,21 @@ def test_what_a_host_runs_differs_with_any_name_or_content_of_a_file(
 
 def test_a_host_of_another_version_is_told_by_what_both_have(monkeypatch):
     asked = Asked(ops=["square"], backends=["numpy_manual"])
+    monkeypatch.setattr(hosts, "_imported", lambda: "python 3.10.1")
     monkeypatch.setattr(hosts, "code", lambda: "python 3.10.1")
     sent = documents.packed(("python 3.11.7", asked))
     _, why, agreed = msgspec.msgpack.decode(hosts.run(sent), type=hosts.Answer)
     assert why == "it has python 3.10.1, and this machine python 3.11.7"
+    assert agreed.records == []
+
+
+def test_a_host_whose_files_have_changed_judges_nothing(monkeypatch):
+    asked = Asked(ops=["square"], backends=["numpy_manual"])
+    sent = documents.packed((hosts.code(), asked))
+    hosts._imported()
+    monkeypatch.setattr(hosts, "code", str)
+    _, why, agreed = msgspec.msgpack.decode(hosts.run(sent), type=hosts.Answer)
+    assert why == "files have changed since it started: start it again"
     assert agreed.records == []
 
 
