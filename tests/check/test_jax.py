@@ -76,7 +76,8 @@ def test_of_a_function_of_jax(claim):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_published_function_passes_and_mistakes_in_it_fail(name):
-    assert outcomes((name,))[name] == ""
+    first = FUNCTIONS.index(name) // 5 * 5  # JAX starts once for five
+    assert outcomes(tuple(FUNCTIONS[first : first + 5]))[name] == ""
 
 
 def test_jax_needs_no_pytorch():
