@@ -164,11 +164,16 @@ class Question:
 def _box(
     shape: tuple[int, ...], far: Array, rng: np.random.Generator
 ) -> tuple[Array, ...]:
-    """Places of each axis: of the elements farthest off, and some at random."""
+    """Places of each axis: of the elements farthest off, and some at random.
+
+    Of the axes before the last two, which are heads and images, those of what is
+    farthest by ratio and by error.
+    """
     places = np.unravel_index(far, shape) if shape else ()
-    return tuple(
+    heads = [np.unique(p[[0, -1]]) for p in places[:-2]]
+    return *heads, *(
         np.union1d(p, rng.choice(n, min(n, SAMPLE), replace=False))
-        for p, n in zip(places, shape, strict=True)
+        for p, n in zip(places[-2:], shape[-2:], strict=True)
     )
 
 
