@@ -421,6 +421,9 @@ def trees_are_inputs():
 def cases_are_sets_of_shapes_and_without_any_it_is_said_what_to_give():
     case = gradwatch.Case("rows", x=(3, 4))
     check(jax.nn.silu, cases=[case], quick=True).assert_ok()
+    axes = {"rows": -1, "columns": 0}
+    both = [gradwatch.Case(name, x=(3, 8), axis=axis) for name, axis in axes.items()]
+    check(lambda x, axis: jnp.cumsum(x * x, axis), cases=both, quick=True).assert_ok()
     with pytest.raises(ValueError, match="give inputs, shapes or cases"):
         check(jax.nn.silu)
 

@@ -26,19 +26,20 @@ class JaxSubject(OpSubject):
         self.name, self._made = name_of(given), dict[Any, Op]()
 
     def op_at(self, trial: Trial) -> Op:
-        """The op for tensors of these types."""
+        """The op for tensors of these types, and what else the call is given."""
         tensors = trial.tensors
         wide = bool(jax.config.jax_enable_x64) or trial.dtype == "float64"
         with jax.enable_x64(wide):
             names = map(trial.framework.dtype_of, tensors)
             kinds = tuple(jax.dtypes.canonicalize_dtype(jnp.dtype(n)) for n in names)
-        if (kinds, wide) not in self._made:
-            within = trial.framework.mapped
+        within, given = trial.framework.mapped, (trial.args, dict(trial.kwargs))
+        key = kinds, wide, repr(within(lambda _: None, given))
+        if key not in self._made:
             call = Call(self.given, trial.args, trial.kwargs, within=within)
             formula = Traced(call, kinds, wide)
             returned = formula.returned([tuple(t.shape) for t in tensors])
-            self._made[kinds, wide] = self._op(formula, returned, trial)
-        return self._made[kinds, wide]
+            self._made[key] = self._op(formula, returned, trial)
+        return self._made[key]
 
     def _op(self, formula: Traced, returned: list[Any], trial: Trial) -> Op:
         several = len(returned) > 1
