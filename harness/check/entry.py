@@ -6,9 +6,7 @@ import contextlib
 import copy
 import inspect
 import math
-import os
 import re
-import sys
 import time
 import traceback
 import warnings
@@ -364,10 +362,7 @@ class Session:
         def rows() -> list[Row]:
             return examined(*asked) if trial.as_given or self._takes(trial) else []
 
-        # A fork has neither a GPU nor the threads of these.
-        threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
-        gpu = not threads and sys.modules["torch"].cuda.is_available()
-        if threads or gpu or not hasattr(os, "fork"):
+        if not self.used.forks():
             return rows()
         try:
             return forked(rows)

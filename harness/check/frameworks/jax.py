@@ -250,6 +250,16 @@ def refusals() -> Iterator[None]:
         raise Unsupported(in_short(error)) from None
 
 
+def forks() -> bool:
+    """Whether a fork of this process can run it: JAX has threads of its own."""
+    return False
+
+
+def cause_of(call: Any, bound: Any) -> str:
+    """Why a double backward is wrong is not known here."""
+    return ""
+
+
 # Settings -----------------------------------------------------------------------------
 
 

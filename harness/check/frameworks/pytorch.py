@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -203,7 +205,13 @@ def cause_of(call: Any, bound: Bound) -> str:
     )
 
 
-# Binding
+def forks() -> bool:
+    """Whether a fork of this process can run it: no GPU, and nothing with threads."""
+    threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
+    return hasattr(os, "fork") and not (threads or torch.cuda.is_available())
+
+
+# Binding ----------------------------------------------------------------------------
 
 
 def bind(
