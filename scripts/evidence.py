@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.commands.selftest import per_cent, summarise
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import ORDERS
-from gradwatch.harness.judging.rounding.errors import limit_for
+from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import table

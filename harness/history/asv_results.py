@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.reference import reference
-from gradwatch.harness.judging.rounding.errors import limit_for
+from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.impls.catalogue import UnknownName, load_op

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.precisions import Array, Mask
-from gradwatch.harness.judging.rounding.analysis import local_errors, moves
-from gradwatch.harness.judging.rounding.errors import (
+from gradwatch.harness.judging.rounding.analysis import (
     Error,
     Errors,
     computed,
     largest,
+    local_errors,
+    moves,
     operation,
 )
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL, UNIT

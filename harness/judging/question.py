@@ -21,7 +21,7 @@ from gradwatch.harness.judging.reference import (
     require_subnormals,
     wider,
 )
-from gradwatch.harness.judging.rounding.errors import limit_for
+from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem

@@ -36,13 +36,13 @@ from gradwatch.harness.judging.precisions import (
     arithmetics,
     name_of,
 )
-from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.judging.rounding.errors import (
+from gradwatch.harness.judging.rounding.analysis import (
     Error,
     Errors,
     limit_for,
     longest_reduction,
     operation,
+    running_errors,
 )
 from gradwatch.harness.judging.spread import Whole, spread, whole
 from gradwatch.impls import graph

@@ -35,7 +35,7 @@ import numpy as np
 from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
 from gradwatch.harness.judging.precisions import Array, Mask
-from gradwatch.harness.judging.rounding.errors import Error, Errors, limit_for
+from gradwatch.harness.judging.rounding.analysis import Error, Errors, limit_for
 from gradwatch.harness.judging.rounding.thresholds import (
     AS_A_WHOLE,
     FEW_DRAWS,

@@ -20,8 +20,12 @@ from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, Mask
 from gradwatch.harness.judging.reference import Reference, Truth
-from gradwatch.harness.judging.rounding.analysis import local_errors
-from gradwatch.harness.judging.rounding.errors import Error, everywhere, largest
+from gradwatch.harness.judging.rounding.analysis import (
+    Error,
+    everywhere,
+    largest,
+    local_errors,
+)
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.spread import EXCUSED, Whole
 from gradwatch.impls.graph import Node, topological_order

@@ -17,12 +17,13 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import wider
-from gradwatch.harness.judging.rounding.analysis import ERROR, running_errors
-from gradwatch.harness.judging.rounding.errors import (
+from gradwatch.harness.judging.rounding.analysis import (
+    RULES,
     At,
     Error,
     limit_for,
     longest_reduction,
+    running_errors,
 )
 from gradwatch.harness.tracing.aten import (
     complex,
@@ -230,7 +231,7 @@ class Traced:
 
 def _root(at: At) -> Error:
     """Also of what may be below zero: an honest root is nan there, or not negative."""
-    error = ERROR["sqrt"](at)
+    error = RULES["sqrt"].error(at)
     off = np.sqrt(at.v * at.v + at.u * at.e[0]) - at.v
     return np.where(np.isinf(error), np.maximum(off, at.v) / at.u + at.v, error)
 

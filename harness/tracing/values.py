@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
-from gradwatch.harness.judging.rounding.errors import At, Error
+from gradwatch.harness.judging.rounding.analysis import RULES, At, Error, Rule
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, primitive
 
@@ -35,7 +34,7 @@ def ruled(
     name: str, compute: Any, rule: Any, error: Callable[[At], Error], **how: Any
 ) -> Callable[..., Node]:
     """A primitive of the engine with its VJP rule and its rounding rule."""
-    ERROR[name] = error
+    RULES[name] = Rule(error)
     return primitive(name, compute, rule, **how)
 
 

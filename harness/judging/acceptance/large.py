@@ -43,12 +43,14 @@ from gradwatch.harness.judging.reference import (
     require_subnormals,
     underflow_of,
 )
-from gradwatch.harness.judging.rounding.analysis import running_errors, summed_axes
-from gradwatch.harness.judging.rounding.errors import (
+from gradwatch.harness.judging.rounding.analysis import (
+    RULES,
     Error,
     limit_for,
     longest_reduction,
     operation,
+    running_errors,
+    summed_axes,
     terms,
     terms_of_scatter,
 )
@@ -85,17 +87,7 @@ DEPTH = 12
 SURE = SMALL * UNIT / 3**0.5
 #: What only moves elements.
 MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
-#: Their E counts one rounding of the result; that of a power does not where it is 1.
-_POWERS = frozenset(("exp", "exp2"))
-_ROUNDED = frozenset(
-    (
-        *("add", "subtract", "multiply", "divide", "square", "sqrt"),
-        *("log", "sin", "cos", "tanh", "sigmoid", "erf", "atan", *_POWERS),
-    )
-)
 _SUMS = frozenset(("sum", "sum_to"))
-_SLOPES = {"add": (1.0, 1.0), "subtract": (1.0, -1.0), "negative": (-1.0,)}
-_SLOPES |= dict.fromkeys(MOVED, (1.0,))
 
 
 class Look:
@@ -352,8 +344,8 @@ def _rounds(node: Node) -> bool:
     while operation(node) in MOVED:
         (node,) = node.inputs
     name = operation(node)
-    also = name in ("cumulative_sum", "matmul")
-    return also or name in _ROUNDED or (name in _SUMS and terms(node) > 1)
+    also = name in ("cumulative_sum", "matmul") or (name in _SUMS and terms(node) > 1)
+    return also or (name in RULES and RULES[name].rounds)
 
 
 class Least:
@@ -393,10 +385,10 @@ class Least:
             reached = np.abs(slope) * self._own(other, here)
             total += reached
             squares += reached * reached
-            if not depth or name not in (*_SLOPES, "multiply", "divide"):
+            by: Any = (1.0,) if name in MOVED else name and RULES[name].slopes
+            if not depth or not (by or name in ("multiply", "divide")):
                 continue
             there = [self._came_from(other, source, here) for source in other.inputs]
-            by: Sequence[Any] = _SLOPES.get(name, ())
             if not by:
                 a, b = map(self._at, other.inputs, there)
                 by = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
@@ -427,9 +419,10 @@ class Least:
             if (behind := self._squares(source)) is not None:
                 total = np.sqrt(total * total + graph.computed(node, [behind]))
             return np.asarray(total.reshape(-1)[places], np.float64)
-        if name in _ROUNDED:
+        if name and RULES[name].rounds:
             size = np.abs(self._at(node, places))
-            return np.where(size == 1, 0.0, size) if name in _POWERS else size
+            # That of a power is exact where it is 1.
+            return np.where(size == 1, 0.0, size) if name in ("exp", "exp2") else size
         return np.zeros(places.size)
 
     def _squares(self, node: Node) -> Array | None:

@@ -23,8 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR, summed_axes
-from gradwatch.harness.judging.rounding.errors import At, Error, Table, operation, terms
+from gradwatch.harness.judging.rounding.analysis import (
+    RULES,
+    At,
+    Error,
+    Table,
+    operation,
+    summed_axes,
+    terms,
+)
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
 from gradwatch.impls.graph.engine import axes_of, recorded
@@ -155,7 +162,7 @@ class Sample(Parts):
 
         def error(name: str, at: At) -> Error:
             once = at.v if at.sums != 1 else 0.0  # of what comes out
-            return once + self._counts[at.node] * (ERROR[name](at) - once)
+            return once + self._counts[at.node] * (RULES[name].error(at) - once)
 
         names = ("sum", "sum_to", "matmul")
         return {name: functools.partial(error, name) for name in names}

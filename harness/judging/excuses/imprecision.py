@@ -27,18 +27,16 @@ import numpy as np
 from gradwatch.harness.judging.excuses.overflow import Peaks
 from gradwatch.harness.judging.precisions import Array, Precision
 from gradwatch.harness.judging.rounding.analysis import (
-    ERROR,
-    is_mean,
-    moves,
-    summed_axes,
-    unmoved,
-)
-from gradwatch.harness.judging.rounding.errors import (
+    RULES,
     At,
     Error,
     Table,
     computed,
+    is_mean,
+    moves,
     operation,
+    summed_axes,
+    unmoved,
 )
 from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import Node
@@ -57,7 +55,7 @@ DEEP = 4
 _PRODUCTS = ("multiply", "divide", "negative")
 #: Products that may take for factors what was recovered, and those that may underflow.
 _RECOVERING: Mapping[str, Any] = {"matmul": np.matmul, "multiply": np.multiply}
-_SHRINKING = ("multiply", "divide", "square")
+_SHRINKING = [name for name, rule in RULES.items() if rule.powers and rule.rounds]
 _SUMS = ("add", "subtract")
 
 
@@ -218,7 +216,7 @@ def _factors(node: Node, depth: int) -> list[Node]:
 def careless(
     sums: Precision, lost: Mapping[Node, Error], peaks: Peaks, *, full: bool = False
 ) -> Table:
-    """Rules that go before `ERROR`'s, of an algorithm that adds one by one in `sums`.
+    """Rules of an algorithm that adds one by one in `sums`, for `running_errors`.
 
     `lost` is what is `recovered`; in `full` all losses count in draws of honest size.
     """
@@ -246,7 +244,7 @@ def careless(
                 off = (least < step.least) & (at.v > 0)
                 more = more + np.where(off, at.v * share / at.u, 0.0)
             scale = at.u / at.roundoff if full else 1.0
-            return np.asarray(ERROR[name](at) + scale * more)
+            return np.asarray(RULES[name].error(at) + scale * more)
 
         return error
 

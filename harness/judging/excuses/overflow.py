@@ -28,25 +28,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import Array, Mask, Precision
-from gradwatch.harness.judging.rounding.analysis import moves
-from gradwatch.harness.judging.rounding.errors import (
+from gradwatch.harness.judging.rounding.analysis import (
+    RULES,
     Error,
     Errors,
     computed,
     largest,
+    moves,
     operation,
     terms,
 )
 from gradwatch.impls.graph import Node
 
-#: Of an infinity only these need not know the sign. What only moves does not, either.
-_SIGNLESS = frozenset(("multiply", "divide", "negative", "abs", "square"))
 Exponents = NDArray[np.float64]
-
-#: Sums, whose terms may share a factor. What only moves is a sum of one term.
-_ADDED = frozenset(
-    ("add", "subtract", "sum", "sum_to", "cumulative_sum", "scatter_add")
-)
 Ends = tuple[Exponents, Exponents]
 
 
@@ -154,7 +148,8 @@ class _View:
         self.name = operation(node)
         self.moves = moves(node)
         self.given = [found.get(source, source.value) for source in node.inputs]
-        if not self.moves and self.name not in _SIGNLESS:
+        # Of an infinity only moves and products of powers need not know the sign.
+        if not self.moves and not RULES[self.name].powers:
             for i, source in enumerate(node.inputs):
                 if source in found:
                     unsure = np.isinf(self.given[i]) & ~self.has_sign(i)
@@ -374,14 +369,14 @@ def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array
     for node in order:
         name = operation(node)
         terms = [sizes[source] for source in node.inputs]
-        if name in _ADDED:
-            sizes[node] = np.abs(_added(node, terms))
-        elif name == "divide":  # the divisor's terms are not its own
+        if name == "divide":  # the divisor's terms are not its own
             sizes[node] = np.abs(terms[0] / node.inputs[1].value)
         elif name == "where":
             sizes[node] = np.where(node.inputs[0].value, *terms[1:])
         elif name and _multiplies(node):
             sizes[node] = np.abs(computed(node, *terms))
+        elif name and RULES[name].adds:
+            sizes[node] = np.abs(_added(node, terms))
         else:
             sizes[node] = np.abs(node.value)
         if lost:
@@ -421,16 +416,14 @@ def _ends(node: Node, given: Sequence[Ends]) -> Ends:
     """The largest and the smallest partial product of a node's factors."""
     name, own = operation(node), _log2(np.abs(node.value))
     alone = np.maximum(own, 0), np.minimum(own, 0)
-    if name == "multiply":
-        (a, c), (b, d) = given
-        return a + b, c + d
-    if name == "divide":
-        (a, c), (b, d) = given
-        return a - d, c - b
-    if name == "square":
-        return 2 * given[0][0], 2 * given[0][1]
-    if name in ("negative", "abs", "stop_gradient"):
-        return given[0]
+    if not name:
+        return alone
+    if powers := RULES[name].powers:
+        pairs = [*zip(given, powers, strict=True)]
+        most, least = (
+            sum(p * ends[i if p > 0 else 1 - i] for ends, p in pairs) for i in (0, 1)
+        )
+        return np.asarray(most), np.asarray(least)
     if name == "matmul":
         a, b = (np.abs(source.value) for source in node.inputs)
         return np.maximum(_log2(a @ b), 0), alone[1]
@@ -438,7 +431,7 @@ def _ends(node: Node, given: Sequence[Ends]) -> Ends:
     if name == "where":
         chosen = node.inputs[0].value
         return np.where(chosen, *large[1:]), np.where(chosen, *small[1:])
-    if name in _ADDED:
+    if RULES[name].adds:
         shared = [_terms(s, e) for s, e in zip(node.inputs, small, strict=True)]
         least = np.minimum(alone[1], _total(node, shared))
         return np.maximum(_total(node, large), 0), least

@@ -2,7 +2,7 @@
 
 Every node gets a magnitude E beside its value v, counted in units of the unit roundoff
 u of the precision under test: an honest implementation in that precision lands within
-about u * E of v. E obeys one rule per primitive (`ERROR`), the gradient is a node like
+about u * E of v. E obeys one rule per primitive (`RULES`), the gradient is a node like
 any other, and so its tolerance is derived rather than chosen.
 
 The judge allows a deviation of limit * u * E. That, and not one radius, is what a rule
@@ -28,28 +28,134 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradwatch.harness.judging.precisions import Arithmetic
-from gradwatch.harness.judging.rounding.errors import (
-    At,
-    Error,
-    Errors,
-    Table,
-    computed,
-    copied,
-    everywhere,
-    largest,
-    operation,
-    smallest,
-    terms,
-    terms_of_scatter,
-)
-from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS
+from gradwatch.harness.judging.precisions import Arithmetic, Array, Mask
+from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT, FEW_DRAWS
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.engine import axes_of
+
+Error = NDArray[np.float64]
+Table = dict[str, Callable[["At"], Error]]
+
+#: Of all elements. The methods of small arrays take twice as long.
+smallest = functools.partial(np.minimum.reduce, axis=None)
+largest = functools.partial(np.maximum.reduce, axis=None)
+
+
+def operation(node: Node) -> str:
+    """Name of the primitive that computes a node; "" of a leaf."""
+    return node.primitive.name if node.primitive else ""
+
+
+def computed(node: Node, *arrays: Array) -> Array:
+    """What the primitive of a node makes of other arrays."""
+    assert node.primitive is not None
+    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
+
+
+def everywhere(mask: Mask) -> bool:
+    """Whether all elements are true."""
+    return bool(np.count_nonzero(mask) == mask.size)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of every node |v| and E, in units of the unit roundoff of `arithmetic`.
+
+    The error of nodes in `exact` cancels in the result; `peaks` holds the largest E of
+    a node, where it is finite.
+    """
+
+    arithmetic: Arithmetic
+    limit: float
+    rules: Table
+    sizes: dict[Node, Error]
+    errors: dict[Node, Error]
+    exact: frozenset[Node] = frozenset()
+    peaks: dict[Node, float] = field(default_factory=dict, init=False)
+
+    @functools.cached_property
+    def reach(self) -> float:
+        """The factor by which E becomes the deviation that the judge allows."""
+        return self.limit * self.arithmetic.roundoff
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is known of a primitive; all analyses of a graph follow from it.
+
+    Attributes:
+        error: E of its result.
+        rounds: Whether each element of the result has a rounding of its own.
+        slopes: Its derivatives by its inputs, where these are constants.
+        powers: Exponents of its inputs, if its magnitude is a product of their powers.
+        terms: How many terms each element of a node adds up.
+    """
+
+    error: Callable[[At], Error]
+    rounds: bool = False
+    slopes: tuple[float, ...] = ()
+    powers: tuple[int, ...] = ()
+    terms: Callable[[Node], int] | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Whether the result is a sum of its inputs, or of their elements."""
+        return len(self.slopes) > 1 or self.terms is not None
+
+
+class At:
+    """What a rule sees: magnitudes a, b of the inputs, their E, the node's own |v|.
+
+    `u` times E is the deviation that the judge allows, hence `limit` times `roundoff`;
+    `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
+    roundoffs inside a sum or matrix product likewise. `inexact` holds the E that are
+    not 0 everywhere, else None; `e` is 0 where a node's `own` rounding is asked for,
+    and `known` is not.
+    """
+
+    def __init__(
+        self, node: Node, errors: Errors, carried: list[Error], *, own: bool = False
+    ) -> None:
+        sizes, inputs = errors.sizes, node.inputs
+        self.node, self.v = node, sizes[node]
+        self.a, self.b = sizes[inputs[0]], sizes[inputs[-1]]
+        self.e, self.known = carried, [errors.errors[source] for source in inputs]
+        self.inexact = [
+            None if own or errors.peaks.get(source) == 0 else error
+            for source, error in zip(inputs, carried, strict=True)
+        ]
+        self.u, self.arithmetic = errors.reach, errors.arithmetic
+        self.roundoff = unit = self.arithmetic.roundoff
+        self.tiny = self.arithmetic.step.smallest / unit
+        self.sums = self.arithmetic.sums / unit
+        self.products = self.arithmetic.products / unit
+
+    @property
+    def underflow(self) -> Error | float:
+        """A result that is not exactly zero may be flushed to it."""
+        if self.v.size and smallest(self.v) > 0:
+            return self.tiny
+        return np.where((self.a != 0) & (self.b != 0), self.tiny, 0.0)
+
+
+def limit_for(reduction: int) -> float:
+    """The tolerance, in rounding radii, for sums of up to `reduction` terms.
+
+    The part that grows is for sums that add their terms one by one: their error grows
+    faster than that of a blocked sum.
+    """
+    return ALWAYS + EACH_ROOT * math.sqrt(reduction)
+
+
+def copied(at: At) -> Error:
+    """Elements that only move, or are copied, bring their E along."""
+    return computed(at.node, *at.e)
 
 
 def running_errors(
@@ -61,9 +167,9 @@ def running_errors(
     """E of every node, in units of the unit roundoff; inputs come before their users.
 
     Leaves are exact where the format holds their value; a constant that it must round
-    (4.3, an eps of 1e-5) counts one rounding. Rules in `table` go before `ERROR`'s.
+    (4.3, an eps of 1e-5) counts one rounding. What is in `table` goes before `RULES`.
     """
-    rules = {**ERROR, **(table or {})}
+    rules = {name: rule.error for name, rule in RULES.items()} | (table or {})
     errors = Errors(arithmetic, limit, rules, {}, {}, shifts(order))
     with np.errstate(all="ignore"):
         for node in order:
@@ -119,6 +225,23 @@ def _uses(node: Node, users: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
             yield user
 
 
+def longest_reduction(nodes: Iterable[Node]) -> int:
+    """The largest number of terms that any sum or product among the nodes adds up."""
+    return max(map(terms, nodes), default=1)
+
+
+def terms(node: Node) -> int:
+    """How many terms each element of a node adds up."""
+    count = RULES[node.primitive.name].terms if node.primitive else None
+    return count(node) if count and node.size else 1
+
+
+def terms_of_scatter(node: Node) -> NDArray[np.intp]:
+    """How many values a scatter_add adds up at each flat position."""
+    places = node.attributes["index"]
+    return np.bincount(places[places >= 0], minlength=node.size)
+
+
 def unmoved(node: Node) -> Node:
     """The node whose elements this one only moves or copies."""
     while moves(node):
@@ -128,7 +251,7 @@ def unmoved(node: Node) -> Node:
 
 def moves(node: Node) -> bool:
     """Whether each element is one of an input, moved or copied."""
-    return node.primitive is not None and ERROR[node.primitive.name] is copied
+    return node.primitive is not None and RULES[node.primitive.name].error is copied
 
 
 def _difference(at: At) -> Error:
@@ -415,13 +538,6 @@ def _converted(at: At) -> Error:
     return _ends(at, lambda x: x.astype(node.dtype).astype(np.float64))
 
 
-MONOTONE = (
-    *("log", "expm1", "log1p", "sqrt", "square", "tanh", "sigmoid"),
-    *("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
-    *("erf", "erfc"),
-)
-
-
 def _selection(at: At) -> Error:
     """A weight of 0 or 1 is exact, unless rounding could turn the choice around."""
     a, b = (source.value for source in at.node.inputs)
@@ -476,48 +592,62 @@ def _where(at: At) -> Error:
     return np.where(of_c > 0, np.maximum(of_a, of_b) + apart / at.u, error)
 
 
-ERROR: Table = {
-    "add": _sum,
-    "subtract": _difference,
-    "multiply": _product,
-    "divide": _quotient,
-    "negative": lambda at: at.e[0],
-    "exp": _power,
-    "exp2": lambda at: _power(at, math.log(2)),
-    "sin": _wave(np.cos),
-    "cos": _wave(np.sin),
-    "sum": _reduction,
-    "sum_to": _reduction,
-    "matmul": _matmul,
-    "scatter_add": _scattered,
-    "cumulative_sum": _cumulative_sum,
-    **dict.fromkeys(MONOTONE, _monotone),
-    "tan": _tan,
+RULES: dict[str, Rule] = {
+    "add": Rule(_sum, rounds=True, slopes=(1.0, 1.0)),
+    "subtract": Rule(_difference, rounds=True, slopes=(1.0, -1.0)),
+    "multiply": Rule(_product, rounds=True, powers=(1, 1)),
+    "divide": Rule(_quotient, rounds=True, powers=(1, -1)),
+    "negative": Rule(lambda at: at.e[0], slopes=(-1.0,), powers=(1,)),
+    "abs": Rule(lambda at: at.e[0], powers=(1,)),
+    "square": Rule(_monotone, rounds=True, powers=(2,)),
+    "exp": Rule(_power, rounds=True),
+    "exp2": Rule(lambda at: _power(at, math.log(2)), rounds=True),
+    "sin": Rule(_wave(np.cos), rounds=True),
+    "cos": Rule(_wave(np.sin), rounds=True),
+    **dict.fromkeys(
+        ("sum", "sum_to"),
+        Rule(_reduction, terms=lambda node: node.inputs[0].size // node.size),
+    ),
+    "matmul": Rule(_matmul, terms=lambda node: node.inputs[0].shape[-1]),
+    "scatter_add": Rule(
+        _scattered, terms=lambda node: int(terms_of_scatter(node).max(initial=1))
+    ),
+    "cumulative_sum": Rule(
+        _cumulative_sum, terms=lambda node: int(node.shape[node.attributes["axis"]])
+    ),
+    **dict.fromkeys(
+        (
+            *("log", "expm1", "log1p", "sqrt", "tanh", "sigmoid", "erf", "erfc"),
+            *("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+        ),
+        Rule(_monotone, rounds=True),
+    ),
+    "tan": Rule(_tan, rounds=True),
+    "pow": Rule(_pow, rounds=True),
+    "atan2": Rule(_atan2, rounds=True),
     # Whole numbers are exact unless a jump lies within reach.
-    "step": lambda at: _ends(at, functools.partial(computed, at.node)),
-    "pow": _pow,
-    "atan2": _atan2,
-    "astype": _converted,
-    "maximum": lambda at: np.maximum(at.e[0], at.e[1]),
-    "max": _largest,
-    "abs": lambda at: at.e[0],
-    "share": _selection,
-    "pick": lambda at: np.where(_contested(at), 1 / at.u, 0.0),
-    "sign": lambda at: np.where(
-        (at.e[0] > 0) & (at.a <= at.u * at.e[0]), 2 / at.u, 0.0
+    "step": Rule(lambda at: _ends(at, functools.partial(computed, at.node))),
+    "astype": Rule(_converted),
+    "maximum": Rule(lambda at: np.maximum(at.e[0], at.e[1])),
+    "max": Rule(_largest),
+    "share": Rule(_selection),
+    "pick": Rule(lambda at: np.where(_contested(at), 1 / at.u, 0.0)),
+    "sign": Rule(
+        lambda at: np.where((at.e[0] > 0) & (at.a <= at.u * at.e[0]), 2 / at.u, 0.0)
     ),
-    "argmax": lambda at: np.where(
-        _contested(at).any(axis=at.node.attributes["axis"]), np.inf, 0.0
+    "argmax": Rule(
+        lambda at: np.where(
+            _contested(at).any(axis=at.node.attributes["axis"]), np.inf, 0.0
+        )
     ),
-    "compare": _compare,
-    "logical": _logical,
-    "where": _where,
-    "stop_gradient": copied,
-    "reshape": copied,
-    "permute_dims": copied,
-    "broadcast_to": copied,
-    "gather": copied,
+    "compare": Rule(_compare),
+    "logical": Rule(_logical),
+    "where": Rule(_where),
+    **dict.fromkeys(
+        ("stop_gradient", "reshape", "permute_dims", "broadcast_to", "gather"),
+        Rule(copied),
+    ),
 }
 #: Primitives that the engine of older commits has, whose history is judged today.
-FORMER: Table = {"take": copied, "put": copied}
-ERROR |= FORMER
+FORMER = {"take": Rule(copied), "put": Rule(copied)}
+RULES |= FORMER

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
-from gradwatch.harness.judging.rounding.errors import At, Error
+from gradwatch.harness.judging.rounding.analysis import At, Error
 from gradwatch.harness.tracing.aten.moves import moved
 from gradwatch.harness.tracing.untraceable import Untraceable
 from gradwatch.harness.tracing.values import (

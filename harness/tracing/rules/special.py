@@ -18,7 +18,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import ERROR
+from gradwatch.harness.judging.rounding.analysis import RULES
 from gradwatch.harness.tracing.values import ruled
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
@@ -55,7 +55,7 @@ def _computed(double: Callable[..., Any], exact: Callable[..., Any]) -> Any:
     return compute
 
 
-_monotone = ERROR["log"]
+_monotone = RULES["log"].error
 
 
 def _between_poles(at: Any) -> Any:

@@ -8,12 +8,14 @@ import pytest
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import (
-    ERROR,
     FORMER,
+    RULES,
+    Rule,
+    limit_for,
     local_errors,
+    longest_reduction,
     running_errors,
 )
-from gradwatch.harness.judging.rounding.errors import limit_for, longest_reduction
 from gradwatch.impls import graph
 from tests.balls import balls, precise
 from tests.primitives import ALL, DRAWN, UNARY, any_sign
@@ -32,7 +34,7 @@ def radius_of(build):
 
 
 def test_every_primitive_has_a_rule():
-    assert set(ERROR) - set(FORMER) == set(graph.PRIMITIVES)
+    assert set(RULES) - set(FORMER) == set(graph.PRIMITIVES)
 
 
 # A function of nodes, its inputs' shapes, and whether they are positive.
@@ -122,7 +124,7 @@ def test_inputs_that_were_rounded_move_the_result_within_its_bound(title, name):
 # Those that add nothing of their own are copies of an error, or exact.
 @pytest.mark.parametrize("title", sorted({*UNARY, "pow", "atan2", "cumulative_sum"}))
 def test_a_rule_that_forgets_the_error_of_its_input_is_noticed(title, monkeypatch):
-    monkeypatch.setitem(ERROR, title, lambda at: at.v)
+    monkeypatch.setitem(RULES, title, Rule(lambda at: at.v))
     assert largest_share(title, "float32") > 1
 
 
