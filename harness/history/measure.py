@@ -18,13 +18,13 @@ import msgspec
 import numpy as np
 
 from gradwatch.harness.agreement.suite import in_sample
-from gradwatch.harness.judging.cases import Trial, trials, variants
+from gradwatch.harness.judging.cases import Trial, trials
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.project.machines import has_cuda
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.timing.compare import PHASES, prepare_steps, workers
-from gradwatch.harness.timing.proof import BESIDE, Claims, Judge, proven
+from gradwatch.harness.timing.proof import BESIDE, Claims, Judge, proven, variants
 from gradwatch.harness.timing.rotation import unforeseen
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.timers import why_not_timed

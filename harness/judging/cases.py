@@ -280,45 +280,9 @@ def constants_of(op: Op, case: Case, rng: Generator) -> dict[str, Array]:
     return op.draw_constants(case, rng) if getattr(op, "constants", ()) else {}
 
 
-#: Elements in which large arrays differ that are exchanged under the clock. To write so
-#: few takes a microsecond, and leaves the caches to the calls that are timed.
-MOVED = 128
-
-
 def is_floating(array: Array) -> bool:
     """False of integers and truth values, which are constants and never rounded."""
     return array.dtype.kind not in "biu"
-
-
-def variants(one: Trial, seed: int = 0) -> list[Trial]:
-    """A trial, and the same with other numbers, twice.
-
-    Large arrays differ at `MOVED` places only: half are drawn, half are those of the
-    largest numbers, on which maxima depend. The last has the trial's own first and last
-    elements: whoever knows an input by its ends takes one for the other.
-    """
-    op, problem = one.problem.op, one.problem
-    case = {**op.cases, **op.sizes}[one.case]
-    others = []
-    for extra in (1, 2):
-        other = trial(
-            op, case, REGIMES[one.regime], problem.dtype, seed + extra, one.op
-        )
-        rng = np.random.default_rng([seed, extra])
-        arrays = [*other.problem.inputs.values(), *other.problem.cotangents]
-        owns = [*problem.inputs.values(), *problem.cotangents]
-        for array, own in zip(arrays, owns, strict=True):
-            if array is None or own is None or array.size < 3 or not is_floating(array):
-                continue
-            kept = np.ones(array.size, bool)
-            if array.size > MOVED:
-                kept[:] = False
-                kept[rng.choice(array.size, MOVED // 2, replace=False)] = True
-                kept[np.argpartition(own, -MOVED // 2, axis=None)[-MOVED // 2 :]] = True
-            kept[[0, -1]] = extra == 1
-            np.copyto(array, own, where=~kept.reshape(array.shape))
-        others.append(other)
-    return [one, *others]
 
 
 def problem_with(

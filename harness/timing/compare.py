@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gradwatch.harness.judging.cases import Trial, variants
+from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import CompareRecord, Phase, TimeRecord
 from gradwatch.harness.timing.interleave import interleave
-from gradwatch.harness.timing.proof import Claims, Judge, proven
+from gradwatch.harness.timing.proof import Claims, Judge, proven, variants
 from gradwatch.harness.timing.rotation import unforeseen
 from gradwatch.harness.timing.samples import (
     FEWEST,

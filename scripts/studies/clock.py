@@ -28,8 +28,9 @@ from functools import partial
 import click
 import numpy as np
 
-from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.timing.interleave import Run, interleave
+from gradwatch.harness.timing.proof import variants
 from gradwatch.harness.timing.rotation import (
     PHASES,
     Place,

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from gradwatch.harness.judging.cases import REGIMES, Trial, trial, variants
+from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.timing.handlers import evidence
-from gradwatch.harness.timing.proof import Judge, work
+from gradwatch.harness.timing.proof import Judge, variants, work
 from gradwatch.harness.timing.rotation import (
     KEPT,
     Place,

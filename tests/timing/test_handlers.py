@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.judging.cases import REGIMES, trial, variants
+from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.timing import handlers, timers
 from gradwatch.harness.timing.compare import time_trial
+from gradwatch.harness.timing.proof import variants
 from gradwatch.harness.timing.rotation import Place
 from gradwatch.harness.timing.timers import (
     DEBUGGING,

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.judging.cases import MOVED, REGIMES, trial, variants
-from gradwatch.harness.timing.proof import Judge
+from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.timing.proof import MOVED, Judge, variants
 from gradwatch.harness.timing.rotation import (
     KEPT,
     PHASES,
