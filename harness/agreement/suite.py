@@ -264,11 +264,11 @@ def _judged(
     everything = [record for records in judged.values() for record in records]
     for tensor in names:
         wrong = [r for r in everything if r.tensor == tensor and r.verdict in _FAR]
-        if pairs or wrong:
+        if (pairs or wrong) and len(tensors) > 1:
             valued = asked.right.set_valued
             apart = {} if valued else distances(asked.right, tensor, tensors)
             keep_worst(agreement.pairs.setdefault(op, {}), apart)
-            _name_outliers(wrong, {*judged}, apart, asked.right.limit)
+            _name_outliers(wrong, {*tensors}, apart, asked.right.limit)
     of_op = [entry for entry in entries if entry.of(op)]
     for backend, records in judged.items():
         reaching = [one for one in of_op if one.reaches(backend, trial, device)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from gradwatch.harness.workers.interpreters import interpreter_of
 from gradwatch.impls.catalogue import load_op
 from gradwatch.impls.contract import Problem
 from tests.agreed import agree
+from tests.square import PROBLEM, page
 
 needs_oneflow = pytest.mark.skipif(
     bool(interpreter_of("oneflow").why_missing),
@@ -55,6 +58,19 @@ def test_oneflow_batch_norm_at_100_disagrees_and_is_the_outlier(fleet):
     elsewhere = record.worst_index != [0, 0]
     assert elsewhere or record.expected == pytest.approx(60.567, abs=0.01)
     assert "outlier: oneflow_autograd" in record.message
+
+
+def test_who_returns_nothing_agrees_with_nobody(fleet, tmp_path):
+    """One raises and one lacks the dialect: neither makes the third an outlier."""
+    only_numpy = "dy = 3 * dy if isinstance(dy, np.ndarray) else 1 / 0"
+    path = page(tmp_path, backward=only_numpy)
+    trial = Trial(path, "3", "", replace(PROBLEM, op=load_op(path)))
+    backends = ["numpy_manual", "torch_custom", "torch_autograd"]
+    found = agree([trial], backends, entries=(), fleet=fleet)
+    assert {r.backend: r.verdict for r in found.records if r.tensor != "y"} == dict(
+        zip(backends, ("disagree", "error", "unsupported"), strict=True)
+    )
+    assert not [r for r in found.records if "outlier" in r.message]
 
 
 @needs_oneflow
