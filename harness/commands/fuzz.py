@@ -70,12 +70,11 @@ def command(
         budget=budget,
         seed=seed,
     )
-    run, interrupted = SearchState(), False
+    run = SearchState()
     with Child(hunt) as child, progress("looking") as advance:
         try:
             _hunt(asked, child, run, folder, advance)
         except KeyboardInterrupt:
-            interrupted = True
             say(f"interrupted; {len(run.findings)} findings are kept")
     summary = FuzzSummary(
         tried=run.tried, findings=len(run.findings), seed=seed, failed=run.failed
@@ -95,7 +94,7 @@ def command(
     if run.missing and not (run.judged or run.failed):
         backend, why = next(iter(run.missing.items()))
         raise Required(f"nothing was judged: {backend}: {why}")
-    return 0 if interrupted or (run.judged and not run.failed) else 1
+    return 0 if run.judged and not run.failed else 1
 
 
 class SearchRequest(Struct):

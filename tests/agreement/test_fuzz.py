@@ -253,6 +253,16 @@ def test_replay_does_not_take_a_script_that_fails_for_the_defect(tie, tmp_path):
     assert done.stdout.startswith("not run")
 
 
+def test_ctrl_c_before_any_trial_is_no_success(monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradwatch.harness.commands.fuzz._hunt", interrupted)
+    done = gradwatch("fuzz", "--backend", "numpy_manual", "--folder", tmp_path)
+    assert "0 findings in 0 trials" in done.stdout
+    assert done.returncode == 1
+
+
 def test_ctrl_c_keeps_what_was_found(tmp_path):
     page = plant(tmp_path, *PLANTED["above 1e3"])
     folder = tmp_path / "findings"
