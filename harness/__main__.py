@@ -11,6 +11,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,7 @@ def apart(arguments: Sequence[str]) -> int:
 def command(content: bytes, link: Link) -> None:
     """The job: run a command line, and hand over its exit code."""
     sys.argv = msgspec.msgpack.decode(content, type=list[str])
-    catalogue.guard = link.running
+    catalogue.guard = partial(link.at, fails=False)
     legible_streams()
     code = _exit_code()
     with contextlib.suppress(BrokenPipeError):

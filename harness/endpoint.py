@@ -27,8 +27,8 @@ from gradwatch.harness.timing import handlers as clock
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.evaluate import Missing, evaluate, in_short, load_backend
-from gradwatch.harness.workers.fork import CHANGED, Ended, Fork
-from gradwatch.harness.workers.lifetime import adopt_orphans
+from gradwatch.harness.workers.fork import CHANGED, Fork
+from gradwatch.harness.workers.lifetime import Died, adopt_orphans
 from gradwatch.impls.catalogue import backend_names, framework_of, known
 from gradwatch.impls.contract import Unsupported
 
@@ -41,8 +41,8 @@ class DeviceLost(Exception):
     """The GPU answers every further call of this process with the same error."""
 
 
-def work(number: int) -> None:
-    """Worker entry point: serve descriptor `number`, then end without delay.
+def work(number: int, framework: str, timed: bool) -> None:
+    """Worker entry point: tell the facts, serve descriptor `number`, end without delay.
 
     The interpreter's own end is not waited for: OneFlow's takes a third of a second.
     """
@@ -53,45 +53,47 @@ def work(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_LOG, hard))
     faulthandler.enable()
     try:
-        serve(Connection(number))
+        channel = Connection(number)
+        channel.send_bytes(answer({"request": "probe", "framework": framework}))
+        serve(channel, framework, timed)
     except BaseException:  # noqa: BLE001  # the traceback's last line says why it ended
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def serve(channel: Any) -> None:
+def serve(channel: Any, framework: str, timed: bool = False) -> None:
     """Answer requests until nobody asks any longer.
 
-    Where gradients are judged, each page has a fork of this process; where a framework
-    cannot be forked, this process ends before another page if one has changed it.
+    Where gradients are judged and not `timed` as well, each page has a fork of this
+    process; where a framework cannot be forked, this process ends before another page
+    if one has changed it.
 
     Raises:
         DeviceLost: A request has lost the device. It gets no answer, so that the crash
             is its own, and the next ones get another process.
     """
-    fork, page = Fork(_answered, lambda: channel.close()), ""
+    fork, page = Fork(lambda asked: answer(decoded(asked)), lambda: channel.close()), ""
     while True:
         try:
             content = channel.recv_bytes()
         except EOFError:
             return
         request = decoded(content)
-        # A worker that was started for the clock judges and times in one process.
-        if request["request"] != "evaluate" or _probed.get("timed"):
-            channel.send_bytes(_answered(content))
+        if request["request"] != "evaluate" or timed:
+            channel.send_bytes(answer(request))
             continue
         # Not where each would compile again, nor on a GPU, which no fork can use.
-        forks = traits_of(_probed["framework"]).forks and request["device"] == "cpu"
+        forks = traits_of(framework).forks and request["device"] == "cpu"
         apart = forks and not traits_of(request["backend"]).compiles
         if request["op"] != page:
             fork.end()
-            if page and not apart and integrity.changes(_probed["framework"]):
+            if page and not apart and integrity.changes(framework):
                 os._exit(CHANGED)
             page = request["op"]
         try:
-            channel.send_bytes(fork.ask(content) if apart else _answered(content))
-        except Ended as how:
+            channel.send_bytes(fork.ask(content) if apart else answer(request))
+        except Died as how:
             if how.code < 0:  # what the page was doing has been written
                 faulthandler.disable()
                 with contextlib.suppress(OSError):  # of SIGKILL
@@ -100,18 +102,12 @@ def serve(channel: Any) -> None:
             os._exit(how.code)
 
 
-def _answered(content: bytes) -> bytes:
-    """The answer to a request, as it travels, with what none but it can know."""
-    request = decoded(content)
-    reply, nonce = answer(request), {"nonce": request.get("nonce")}
-    try:
-        return encoded(reply | nonce)
-    except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
-        return encoded({"kind": "error", "message": in_short(error), **nonce})
+def answer(request: Mapping[str, Any]) -> bytes:
+    """The handler's answer, or the error, with the nonce that none but it can know.
 
-
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The handler's answer, or the error; `DeviceLost` is raised, see `serve`."""
+    `DeviceLost` is raised, see `serve`.
+    """
+    nonce = {"nonce": request.get("nonce")}
     try:
         handler = HANDLERS[known("request", request["request"], HANDLERS)]
         reply = {"kind": "result", **handler(request)}
@@ -122,7 +118,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except BaseException as error:  # noqa: BLE001  # SystemExit of an op, too, is its error
         reply = {"kind": "error", "message": in_short(error)}
     _confirm_device()
-    return reply
+    try:
+        return encoded(reply | nonce)
+    except Exception as error:  # noqa: BLE001  # of a type or size that cannot be sent
+        return encoded({"kind": "error", "message": in_short(error), **nonce})
 
 
 def _confirm_device() -> None:
@@ -140,18 +139,13 @@ def _confirm_device() -> None:
         raise DeviceLost(in_short(error)) from error
 
 
-_probed: dict[str, Any] = {}  # what this worker was started for
-
-
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     """Import a framework, and report its version, backends and devices.
 
-    `timed` says that what is judged will be timed here. `backends` holds, for each
-    backend of the framework, `error` (why it cannot be imported, or "") and `devices`
-    (for each why it cannot be used, or "").
+    `backends` holds, for each backend of the framework, `error` (why it cannot be
+    imported, or "") and `devices` (for each why it cannot be used, or "").
     """
     framework, backends = request["framework"], dict[str, Any]()
-    _probed.update(request)
     for name in backend_names():
         if framework_of(name) == framework:
             backends[name] = {"error": "", "version": "", "devices": {}}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import endpoint
-from gradwatch.harness.endpoint import answer, serve
+from gradwatch.harness.endpoint import serve
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers import integrity
@@ -17,6 +17,7 @@ from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.pool import Task
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Problem
+from tests.asked import answer
 
 
 class Channel(list):
@@ -40,7 +41,7 @@ class Channel(list):
 def test_an_answer_that_cannot_be_sent_is_an_error(monkeypatch):
     monkeypatch.setitem(endpoint.HANDLERS, "odd", lambda request: {"odd": object()})
     channel = Channel("odd", "probe")
-    serve(channel)
+    serve(channel, "numpy")
     assert [reply["kind"] for reply in channel.answers] == ["error", "result"]
 
 
@@ -121,9 +122,9 @@ def test_a_worker_needs_no_library_of_the_main_process(missing):
 STARTED = """
 import json, sys
 from gradwatch.harness import endpoint
-from gradwatch.harness.workers import integrity
+from gradwatch.harness.workers import arrays, integrity
 asked = {"request": "probe", "framework": "numpy"}
-assert endpoint.answer(asked)["kind"] == "result"
+assert arrays.decoded(endpoint.answer(asked))["kind"] == "result"
 rooms = {".".join(name.split(".")[:3]) for name in sys.modules}
 print(json.dumps([sorted(rooms), [":".join(k) for k in integrity._originals]]))
 """
@@ -192,23 +193,20 @@ def two_tasks(tmp_path):
     ]
 
 
-def test_a_late_error_of_a_gpu_leaves_its_own_request_without_an_answer(
-    two_tasks, monkeypatch
-):
+def test_a_late_error_of_a_gpu_leaves_its_own_request_without_an_answer(two_tasks):
     """So the crash is of that one, and the next is asked of another worker."""
     from tests.cuda_stand_in import Device, installed
 
-    monkeypatch.setitem(endpoint._probed, "framework", "torch")
     channel = Requests(two_tasks)
     with (
         installed(Device()),
         pytest.raises(endpoint.DeviceLost, match="illegal memory access"),
     ):
-        serve(channel)
+        serve(channel, "torch")
     assert channel.answers == []
     fresh = Requests(two_tasks[1:])
     with installed(Device()):
-        serve(fresh)
+        serve(fresh, "torch")
     assert fresh.answers == ["result"]
 
 

@@ -39,7 +39,7 @@ def check(content: bytes, link: Link) -> None:
         at = f" {place}"
         link.alive(place)
 
-    with link.running(""), ticking(lambda: f"checking{at}"):
+    with link.at("", fails=False), ticking(lambda: f"checking{at}"):
         found = answered(asked, announce)
     link.tell(found)
 

@@ -51,7 +51,8 @@ from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.tracing.untraceable import name_of
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.fork import Ended, forked
+from gradwatch.harness.workers.fork import forked
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Case, Op, as_tuple
 
@@ -366,7 +367,7 @@ class Session:
             return rows()
         try:
             return forked(rows)
-        except Ended as how:
+        except Died as how:
             message = f"ended the process: {how}"
             return [row_of(trial, Judgement("all", "error", message=message))]
 

@@ -46,7 +46,7 @@ from gradwatch.harness.timing.compare import (
 from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.worker import Absent
 from gradwatch.impls.catalogue import UnknownName, backend_names, known
 

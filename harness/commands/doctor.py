@@ -27,7 +27,7 @@ from gradwatch.harness.workers.interpreters import (
     interpreter_of,
     on_request,
 )
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.worker import probe
 from gradwatch.impls.catalogue import backend_names, framework_of
 

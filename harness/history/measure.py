@@ -29,8 +29,9 @@ from gradwatch.harness.timing.rotation import unforeseen
 from gradwatch.harness.timing.samples import KEPT, few
 from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers.interpreters import Interpreter
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
-from gradwatch.harness.workers.process import Child, Died, Failed, Link
+from gradwatch.harness.workers.process import Child, Failed, Link
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of, load_op
 
@@ -235,7 +236,7 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
 def _seen(peak: int | None, outcome: Outcome) -> int | None:
     """The peak; None if it is smaller than the results: an allocator hides it then."""
     assert outcome.result is not None
-    given = [a for a in outcome.task.problem.cotangents if a is not None]
+    given = [a for a in outcome.task.trial.problem.cotangents if a is not None]
     gradients = [g for g in outcome.result.gradients.values() if g is not None]
     # A gradient that is the cotangent itself takes no memory.
     made = [g for g in gradients if not any(np.array_equal(g, a) for a in given)]

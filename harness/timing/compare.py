@@ -36,8 +36,8 @@ from gradwatch.harness.timing.samples import (
 )
 from gradwatch.harness.timing.timers import SHORTEST, Reading
 from gradwatch.harness.workers.interpreters import interpreter_of
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.pool import Outcome, Task, why_unfit
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of
 
@@ -300,7 +300,7 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
     """Raise WrongGradient if a side must not be timed."""
     task = Task(plan.trial, side.backend, plan.device)
     outcome = Outcome.of(task, worker.ask(task.request, **task.payload()), "")
-    judgements = outcome.judged(Question.of(task.problem))
+    judgements = outcome.judged(Question.of(task.trial.problem))
     why = why_unfit((j.verdict, j.message) for j in judgements)
     if why:
         raise WrongGradient(f"{side.backend} of {side.name} is wrong: {why}")

@@ -26,8 +26,8 @@ from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.rotation import Place
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.arrays import decoded
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.pool import why_unfit
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array, Problem

@@ -43,7 +43,7 @@ from gradwatch.harness.timing.compare import (
     compare_phases,
 )
 from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.impls.catalogue import UnknownName, load_op
 
 STATES: tuple[AlertState, ...] = get_args(AlertState)

@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import pickle
 import resource
-import signal
 import struct
 import sys
 import tempfile
@@ -27,7 +26,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from gradwatch.harness.project.paths import ROOT, SOURCE
-from gradwatch.harness.workers.lifetime import adopt_orphans, die_with_parent
+from gradwatch.harness.workers.lifetime import (
+    Died,
+    Late,
+    adopt_orphans,
+    die_with_parent,
+    how_ended,
+)
 
 #: The exit status of a process in which a page has replaced something: the next page
 #: gets another. None else ends with it, unless a page does so on purpose.
@@ -54,22 +59,6 @@ _NEW_USER, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x40000000, 0x08000000
 T = TypeVar("T")
 
 
-class Ended(Exception):
-    """A fork has ended; the message says how, and so does its exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(how_ended(code))
-        self.code = code
-
-
-def how_ended(code: int) -> str:
-    """What an exit code says: a status, or the signal that killed the process."""
-    if code >= 0:
-        return f"exited with status {code}"
-    known = {number.value: number.name for number in signal.Signals}
-    return f"killed by {known.get(-code, f'signal {-code}')}"
-
-
 class Fork:
     """Answers bytes with bytes, within `patience` seconds; begun at the first request.
 
@@ -90,7 +79,7 @@ class Fork:
         """The answer.
 
         Raises:
-            Ended: It has ended in place of one, or has been killed for lack of one.
+            Died: It has ended in place of one; Late: it was killed for lack of one.
         """
         if self._process is None:
             self._connection, theirs = Pipe()
@@ -101,9 +90,12 @@ class Fork:
             theirs.close()
         with contextlib.suppress(EOFError, OSError):
             self._connection.send_bytes(content)
-            if self._connection.poll(self._patience):
-                return self._connection.recv_bytes()
-        raise Ended(self.end(_ENDING))
+            if not self._connection.poll(self._patience):
+                self.end()
+                raise Late(f"no answer in {self._patience:g} s")
+            return self._connection.recv_bytes()
+        code = self.end(_ENDING)
+        raise Died(how_ended(code), code)
 
     def _serve(self, asking: Connection, parent: int, rules: int) -> None:
         try:
@@ -141,7 +133,7 @@ def forked(function: Callable[[], T]) -> T:
     """What a function returns or raises that may end its process, from a fork of it.
 
     Raises:
-        Ended: It has ended in place of an answer, or has been killed for lack of one.
+        Died: It has ended in place of an answer; Late: it was killed for lack of one.
     """
 
     def answer(content: bytes) -> bytes:

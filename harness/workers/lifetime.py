@@ -1,4 +1,4 @@
-"""Lets a process end together with the process that started it.
+"""How a process of ours ends: with the one that started it, and in whose words.
 
 `CODE` is this module, for processes that cannot import it yet: a process must say at
 once that it wants to end with its parent, because its first imports take seconds.
@@ -15,6 +15,26 @@ from pathlib import Path
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 CODE = Path(__file__).read_text(encoding="utf-8") if "__file__" in globals() else ""
+
+
+class Died(Exception):
+    """A process has ended or did not start; the message says how, as may its code."""
+
+    def __init__(self, how: str, code: int = 0) -> None:
+        super().__init__(how)
+        self.code = code
+
+
+class Late(Died):
+    """A process has not answered in time, and was killed."""
+
+
+def how_ended(code: int) -> str:
+    """What an exit code says: a status, or the signal that killed the process."""
+    if code >= 0:
+        return f"exited with status {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"
 
 
 def die_with_parent(parent: int = 0) -> None:

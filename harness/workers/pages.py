@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.workers.arrays import decoded, encoded, legible
-from gradwatch.harness.workers.fork import Ended, Fork
+from gradwatch.harness.workers.fork import Fork
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.process import PageEnded, Process
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
@@ -136,8 +137,8 @@ def serve(number: int) -> None:
                 forks[source] = Fork(Page().answer, forget)
             try:
                 answer = forks[source].ask(content)
-            except Ended as end:
-                answer = encoded((PageEnded.__name__, str(end)))
+            except Died as how:
+                answer = encoded((PageEnded.__name__, str(how)))
             asking.send_bytes(answer)
     os._exit(0)
 

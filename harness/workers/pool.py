@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,10 @@ from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.harness.workers import interpreters
 from gradwatch.harness.workers.fork import CHANGED
 from gradwatch.harness.workers.interpreters import Interpreter
-from gradwatch.harness.workers.process import Died, Late
+from gradwatch.harness.workers.lifetime import Died, Late
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import backend_names, framework_of, known
-from gradwatch.impls.contract import Array, Problem, Result
+from gradwatch.impls.contract import Array, Result
 
 if TYPE_CHECKING:
     from gradwatch.harness.judging.cases import Trial
@@ -52,18 +51,13 @@ class Task:
     request: str = "evaluate"
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @cached_property
-    def problem(self) -> Problem:
-        """The trial's problem on the device."""
-        return replace(self.trial.problem, device=self.device)
-
     def payload(self) -> dict[str, Any]:
         """The request in arrays and builtin types.
 
         Raises:
             ValueError: The arrays are too large to be sent.
         """
-        problem, trial, second = self.problem, self.trial, dict[str, Any]()
+        problem, trial, second = self.trial.problem, self.trial, dict[str, Any]()
         arrays = (*problem.inputs.values(), *problem.cotangents)
         nbytes = sum(array.nbytes for array in arrays if array is not None)
         if nbytes > LARGEST:
@@ -85,7 +79,7 @@ class Task:
             "attributes": dict(problem.attributes),
             "aliases": dict(problem.aliases),
             "dtype": problem.dtype,
-            "device": problem.device,
+            "device": self.device,
             "options": {"stress": trial.stress, **self.options},
             **second,
         }
@@ -140,7 +134,7 @@ class Outcome:
             return
         for name, message in self.faults:
             yield Judgement(name, "malformed", message=message)
-        on_cpu, dtypes = self.task.problem.device == "cpu", self.result.dtypes
+        on_cpu, dtypes = self.task.device == "cpu", self.result.dtypes
         flushes = on_cpu and bool(traits_of(framework_of(self.task.backend)).flushes)
         yield from asked.judge(self.result.tensors, dtypes, flushes=flushes)
         for how, gradients in self.others:
@@ -301,12 +295,10 @@ class Fleet(AbstractContextManager["Fleet"]):
         version = str(worker.facts.get("version", ""))
         while task := self._next(name):
             try:
-                worker.send(task.request, task.payload())
+                reply = worker.answer(task.request, task.payload(), self._timeout)
             except (TypeError, ValueError, LookupError) as error:
                 self._outcomes.put(Outcome(task, "error", message=str(error)))
                 continue
-            try:
-                reply = dict(worker.answer(self._timeout))
             except Died as reason:
                 with self._lock:
                     self._taken.discard(name)

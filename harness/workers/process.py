@@ -31,8 +31,7 @@ from gradwatch.harness.project.paths import ROOT, START, place
 from gradwatch.harness.project.verdicts import Verdict
 from gradwatch.harness.workers.arrays import legible
 from gradwatch.harness.workers.evaluate import in_short
-from gradwatch.harness.workers.fork import how_ended
-from gradwatch.harness.workers.lifetime import first_line
+from gradwatch.harness.workers.lifetime import Died, Late, first_line, how_ended
 
 DYING = 5.0  # seconds from a kill, or from the end of its pipe, to that of the process
 #: Seconds between two looks whether a silent process is there: one that a page has
@@ -55,14 +54,6 @@ BLAMED = "the page or its formula"
 
 T = TypeVar("T")
 Job = Callable[[bytes, "Link"], None]
-
-
-class Died(Exception):
-    """A process has ended or did not start; the message says how."""
-
-
-class Late(Died):
-    """A process has not answered in time, and was killed."""
 
 
 class Process(AbstractContextManager["Process"]):
@@ -264,39 +255,39 @@ class Link:
         return self._kept[key]
 
     @contextlib.contextmanager
-    def running(self, op: str, case: str = "") -> Iterator[None]:
-        """Code of a page runs in this block; it is ended after too much silence."""
+    def at(self, op: str, case: str = "", *, fails: bool = True) -> Iterator[None]:
+        """Code of a page runs in this block; it is ended after too much silence.
+
+        Whatever the page raises fails the op alone, if it `fails`; else it is raised.
+        """
         self._places.append(At(op, case, True))
         self.alive()
         try:
             yield
+        except BaseException as error:  # a page may raise SystemExit
+            if not fails:
+                raise
+            failed = Failed(op, case, "error", legible(in_short(error)))
+            if isinstance(error, PageEnded):
+                failed.verdict = "crash"
+                failed.message = f"{BLAMED} ended the process: {error}"
+            self.tell(failed)
         finally:
             self._places.pop()
             self.alive()
 
-    @contextlib.contextmanager
-    def at(self, op: str, case: str = "") -> Iterator[None]:
-        """The same; whatever the page raises fails the op alone."""
-        with self.running(op, case):
-            try:
-                yield
-            except PageEnded as how:
-                why = f"{BLAMED} ended the process: {how}"
-                self.send(Failed(op, case, "crash", why))
-            except BaseException as error:  # noqa: BLE001  # a page may raise SystemExit
-                self.send(Failed(op, case, "error", legible(in_short(error))))
-
     def alive(self, case: str = "") -> None:
         """Say that the code of the page goes on, or has come to another case."""
         self._places[-1].case = case or self._places[-1].case
-        self.send(self._places[-1])
+        self.tell(self._places[-1])
 
-    def tell(self, result: Any) -> None:
-        """Hand a result over."""
-        self.send(documents.packed(result))
+    def tell(self, found: Any) -> None:
+        """Hand over a result, or say where the job is or what has failed.
 
-    def send(self, message: _Message) -> None:
-        """Send a message; without anybody who listens there is nothing left to do."""
+        Without anybody who listens there is nothing left to do.
+        """
+        own = found is None or isinstance(found, (At, Failed))
+        message: _Message = found if own else documents.packed(found)
         try:
             self._connection.send_bytes(msgspec.msgpack.encode(message))
         except OSError:
@@ -316,9 +307,9 @@ def serve(number: int, module: str, name: str) -> None:
             try:
                 job(request, link)
             except Exception as error:  # noqa: BLE001  # a page can spoil anything
-                link.send(Failed("", "", "crash", legible(in_short(error))))
+                link.tell(Failed("", "", "crash", legible(in_short(error))))
                 os._exit(1)
-            link.send(None)
+            link.tell(None)
 
 
 class Child(AbstractContextManager["Child"]):

@@ -22,7 +22,8 @@ from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.interpreters import Interpreter
-from gradwatch.harness.workers.process import Died, Process
+from gradwatch.harness.workers.lifetime import Died
+from gradwatch.harness.workers.process import Process
 
 # glibc's allocator is fixed in one mode, so that times of fresh processes can be
 # compared. By default it changes its thresholds while a process runs: one process gets
@@ -87,7 +88,6 @@ class Worker(Process):
         self.framework = interpreter.framework
         self._waiting = waiting
         self._work = self._idle = self._at_rest = 0.0
-        self._nonce = ""  # what the answer must say
         folder = contextlib.ExitStack()
         variables = {
             **MALLOC_ENVIRONMENT,
@@ -102,6 +102,8 @@ class Worker(Process):
             super().__init__(
                 _ENDPOINT,
                 "work",
+                self.framework,
+                timed,
                 python=interpreter.python,
                 measured=measured,
                 variables=variables,
@@ -112,7 +114,6 @@ class Worker(Process):
             raise Died(repr(error)) from error
         self._open.push(folder)
         self.limit(PATIENCE)
-        self.send("probe", {"framework": self.framework, "timed": timed})
 
     def limit(self, seconds: float) -> None:
         """Let neither side of the pipe keep this process in one message for longer."""
@@ -123,12 +124,12 @@ class Worker(Process):
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """The worker's report after its start; see `gradwatch.harness.endpoint.probe`.
+        """What the worker says first; see `gradwatch.harness.endpoint.probe`.
 
         Raises:
             Died: It ended before that; Absent: no backend of its can be imported.
         """
-        facts = self.answer(STARTING)
+        facts: Mapping[str, Any] = decoded(self.heard(STARTING, self._waiting))
         errors = [backend["error"] for backend in facts.get("backends", {}).values()]
         if facts["kind"] != "result" or (errors and all(errors)):
             self.close()
@@ -172,10 +173,9 @@ class Worker(Process):
         Raises:
             Died: The worker died, or took too long; Absent: its framework is missing.
         """
-        self.facts  # noqa: B018  # its first answer, which is to none of these
+        self.facts  # noqa: B018  # what it says first
         self._idle += self.cpu_seconds() - self._at_rest
-        self.send(request, payload)
-        answer = self.answer(PATIENCE + payload.get("budget", 0.0))
+        answer = self.answer(request, payload, PATIENCE + payload.get("budget", 0.0))
         self._at_rest = self.cpu_seconds()
         return answer
 
@@ -187,18 +187,20 @@ class Worker(Process):
         """The share of its work since then that it did while it was not asked."""
         return self._idle / max(self.cpu_seconds() - self._work, 1e-9)
 
-    def send(self, request: str, payload: Mapping[str, Any]) -> None:
-        """Send a request; if the worker is dead, `answer` says so."""
-        self._nonce = secrets.token_hex(8)
-        sent = {"request": request, "nonce": self._nonce, **payload}
-        self.say(encoded(sent))
+    def answer(
+        self, request: str, payload: Mapping[str, Any], seconds: float
+    ) -> dict[str, Any]:
+        """The answer to a request, of any kind, within so many seconds.
 
-    def answer(self, seconds: float) -> Mapping[str, Any]:
-        """The answer to the request that was sent; it may raise what `heard` does."""
+        Raises:
+            Died, Late: As `heard` says; TypeError: the payload cannot be sent.
+        """
+        nonce = secrets.token_hex(8)
+        self.say(encoded({"request": request, "nonce": nonce, **payload}))
         answer, said = dict[str, Any](), self.heard(seconds, self._waiting)
         with contextlib.suppress(Exception):  # a page, too, can write into the pipe
             answer = dict(decoded(said))
-        if answer.pop("nonce", None) != self._nonce:
+        if answer.pop("nonce", None) != nonce:
             self.end(0)
             raise Died("it wrote into the pipe of its process")
         return answer

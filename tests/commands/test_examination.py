@@ -16,7 +16,7 @@ from gradwatch.harness.workers.interpreters import (
     interpreter_of,
     variable,
 )
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import backend_names, framework_of
 from scripts import tour

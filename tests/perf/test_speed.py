@@ -57,7 +57,7 @@ def judged(op: str, size: str, backend: str, device: str) -> tuple[str, float | 
     except Exception as error:  # noqa: BLE001  # whatever an op or a framework raises
         return f"error: {error!r}", None
     outcome = Outcome.of(task, reply, "")
-    verdicts = list(outcome.judged(Question.of(task.problem)))
+    verdicts = list(outcome.judged(Question.of(task.trial.problem)))
     ratios = [j.ratio for j in verdicts if math.isfinite(j.ratio)]
     return why_unfit((j.verdict, j.message) for j in verdicts), max(
         ratios, default=None

@@ -20,15 +20,15 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from gradwatch.harness import endpoint
 from gradwatch.harness.history import measure as history
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
 from gradwatch.harness.timing import compare, proof, rotation
 from gradwatch.harness.timing.compare import time_trial
 from gradwatch.harness.workers import integrity
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import load_backend, load_op
+from tests import asked
 from tests.perf import test_speed as perf
 
 BACKEND, SIZE, DTYPE = "torch_custom", "65536", "float32"
@@ -47,11 +47,11 @@ class Played:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.process = SimpleNamespace(pid=os.getpid())
-        asked = {"framework": "torch", "handlers": ["prepare"]}
-        self.facts = endpoint.answer({"request": "probe", **asked})
+        probe = {"request": "probe", "framework": "torch", "handlers": ["prepare"]}
+        self.facts = asked.answer(probe)
 
     def reply(self, request: str, **payload: Any) -> dict[str, Any]:
-        return endpoint.answer({"request": request, **payload})
+        return asked.answer({"request": request, **payload})
 
     def ask(self, request: str, **payload: Any) -> dict[str, Any]:
         reply = self.reply(request, **payload)

@@ -33,7 +33,7 @@ from gradwatch.harness.timing.proof import RESTLESS
 from gradwatch.harness.timing.samples import Comparison, Estimate, verdict_on
 from gradwatch.harness.workers import worker
 from gradwatch.harness.workers.interpreters import interpreter_of
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import load_op
 from tests.command_line import gradwatch

@@ -19,7 +19,7 @@ from gradwatch.harness.watch.alerts import (
     key_of,
 )
 from gradwatch.harness.watch.search import survey
-from gradwatch.harness.workers.process import Died
+from gradwatch.harness.workers.lifetime import Died
 from tests.copies import copy_code
 from tests.histories import (
     ENVIRONMENT,

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from gradwatch.harness.endpoint import answer
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.workers.pool import Outcome
 from gradwatch.impls.catalogue import load_op
+from tests.asked import answer
 from tests.square import page, task
 
 #: One more unit in the last place of float64 at each call of the backward.
@@ -41,7 +41,7 @@ def wrong(path, device, **options):
     asked = task(path, "torch_custom", options=options, device=device)
     outcome = Outcome.of(asked, answer({"request": "evaluate", **asked.payload()}), "1")
     assert outcome.kind == "result"
-    right = Question.of(replace(asked.problem, op=load_op(path)))
+    right = Question.of(replace(asked.trial.problem, op=load_op(path)))
     judged = outcome.judged(right)
     return [f"{j.tensor} {j.verdict} {j.message}" for j in judged if not j.passes]
 

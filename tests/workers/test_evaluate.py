@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradwatch.harness.endpoint import answer
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.workers.arrays import LAYOUTS
 from gradwatch.harness.workers.evaluate import stressed
 from gradwatch.harness.workers.pool import Outcome, Task
 from gradwatch.impls.contract import Op, Problem, Result
+from tests.asked import answer
 from tests.square import DX, DY, X, page, task
 
 BACKENDS = ["numpy_manual", "torch_custom"]

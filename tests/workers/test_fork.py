@@ -1,12 +1,14 @@
 """What a fork for code of a page can change of what stays."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gradwatch.harness.project.paths import SOURCE
 from gradwatch.harness.workers.fork import Fork, writing_rules
+from gradwatch.harness.workers.lifetime import Late
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock is Linux's")
 
@@ -23,6 +25,13 @@ def tried(content: bytes) -> bytes:
     if not there:
         file.unlink()
     return b"written"
+
+
+def test_a_fork_that_is_silent_too_long_is_said_to_be():
+    """Not to have been killed: that was our doing."""
+    fork = Fork(lambda content: time.sleep(60) or b"", patience=0.1)
+    with pytest.raises(Late, match=r"no answer in 0\.1 s"):
+        fork.ask(b"")
 
 
 def answer(file: Path) -> str:

@@ -23,8 +23,8 @@ from gradwatch.harness.workers.interpreters import (
     interpreter_of,
     variable,
 )
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.pool import Fleet, Task
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import UnknownName, load_op
 from gradwatch.impls.contract import Op, Problem

@@ -14,8 +14,8 @@ import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.workers.interpreters import interpreter_of
+from gradwatch.harness.workers.lifetime import Died
 from gradwatch.harness.workers.pool import Task
-from gradwatch.harness.workers.process import Died
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import load_op
 from tests.pages import plant

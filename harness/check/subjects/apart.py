@@ -28,7 +28,8 @@ from gradwatch.harness.project.machines import memory
 from gradwatch.harness.tracing import calls
 from gradwatch.harness.workers import fork
 from gradwatch.harness.workers.arrays import decoded, legible
-from gradwatch.harness.workers.process import Died, Process
+from gradwatch.harness.workers.lifetime import Died
+from gradwatch.harness.workers.process import Process
 
 #: Seconds for a step of a training.
 PATIENCE = 60.0
