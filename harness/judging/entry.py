@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.diagnosis import Diagnoses
+from gradwatch.harness.judging.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.judgement import Judgements
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, name_of

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradwatch.harness.judging.diagnosis import explanations
 from gradwatch.harness.judging.diagnosis.edits import forms
+from gradwatch.harness.judging.diagnosis.search import explanations
 from gradwatch.harness.judging.entry import assert_agrees, judge
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
