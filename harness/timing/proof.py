@@ -21,6 +21,7 @@ from gradwatch.harness.judging.cases import REGIMES, Trial, is_floating, trial
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import nodes_of
+from gradwatch.harness.judging.rounding.analysis import terms_of_scatter
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.rotation import Place
@@ -359,5 +360,6 @@ def _flops(node: graph.Node) -> int:
     if name in ("sum", "sum_to", "max", "argmax", "pick"):
         return node.inputs[0].size
     if name == "scatter_add":  # the first value at a place is no addition
-        return int(node.inputs[0].size - np.unique(node.attributes["index"]).size)
+        more = np.maximum(terms_of_scatter(node) - 1, 0)
+        return int(np.broadcast_to(more, node.shape).sum())
     return node.size

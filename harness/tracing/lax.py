@@ -23,13 +23,7 @@ from jax.interpreters import partial_eval
 
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing.aten import elementwise
-from gradwatch.harness.tracing.aten.windows import (
-    convolved,
-    gathered,
-    prefixes,
-    reduced_into,
-    windows,
-)
+from gradwatch.harness.tracing.aten.windows import prefixes, reduced_into
 from gradwatch.harness.tracing.rules import complex, matrices
 from gradwatch.harness.tracing.rules.matrices import solved, triangle, turned
 from gradwatch.harness.tracing.untraceable import Place, Untraceable
@@ -49,6 +43,8 @@ from gradwatch.harness.tracing.values import (
 )
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, recorded
+from gradwatch.impls.graph.indexing import gathered, windows
+from gradwatch.impls.graph.products import convolved
 
 Rule = Callable[..., Any]
 #: Equations that a loop may come to: each operation takes the judge milliseconds.

@@ -223,14 +223,66 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, value: Any = 0.0) -> 
     return filled(x, places, value)
 
 
-def filled(x: Node, places: Array, value: Any) -> Node:
+def filled(x: Node, places: Array, value: Any, batch: int = 0) -> Node:
     """Elements gathered; where a place is -1, the value."""
     if not isinstance(value, Node) and value == 0:
-        return gather(x, index=places)
-    return gather(x, value, index=np.where(places < 0, x.size, places))
+        return gather(x, index=places, batch=batch)
+    index = np.where(places < 0, math.prod(x.shape[batch:]), places)
+    if batch:
+        fill = broadcast_to if isinstance(value, Node) else np.broadcast_to
+        value = fill(value, (*x.shape[:batch], 1))
+    return gather(x, value, index=index, batch=batch)
 
 
 # Windows --------------------------------------------------------------------------
+
+
+def windows(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    stretch: Sequence[int] | None = None,
+) -> list[Array]:
+    """For each axis the places of each window, (windows, kernel); -1 for padding.
+
+    Args:
+        sizes: Of the axes; the arguments that follow have an item for each.
+        kernel, stride, dilation: Of the windows.
+        padding: At both ends; what is negative crops.
+        stretch: Elements lie that far apart, as a transposed convolution sees them.
+    """
+    found, apart = [], stretch or [1] * len(sizes)
+    every = zip(sizes, kernel, stride, padding, dilation, apart, strict=True)
+    for size, k, step, (before, after), gap, far in every:
+        length = max((size - 1) * far + 1, 0)
+        free = length + before + after - gap * (k - 1) - 1
+        starts = np.arange(free // step + 1) * step - before
+        place = starts[:, None] + np.arange(k) * gap
+        inside = (place >= 0) & (place < length) & (place % far == 0)
+        found.append(np.where(inside, place // far, -1))
+    return found
+
+
+def positions(sizes: Sequence[int], places: Sequence[Array]) -> Array:
+    """Flat positions of windows among axes of these sizes, (*windows, *kernel)."""
+    n = len(places)
+    flat = np.zeros((1,) * (2 * n), dtype=int)
+    for i, (size, place) in enumerate(zip(sizes, places, strict=True)):
+        wide = [1] * (2 * n)
+        wide[i], wide[n + i] = place.shape
+        place = place.reshape(wide)
+        flat = np.where((flat < 0) | (place < 0), -1, flat * size + place)
+    return flat
+
+
+def gathered(x: Node, places: Sequence[Array], outside: float) -> Node:
+    """The elements of each window along a last axis; `outside` is in the padding."""
+    n = len(places)
+    place = positions(x.shape[-n:], places)
+    index = place.reshape(*place.shape[:n], math.prod(place.shape[n:]))
+    return filled(x, index, outside, x.ndim - n)
 
 
 @public
@@ -267,14 +319,11 @@ def sliding_windows(
             f"window {size}, stride {stride} and dilation {dilation} must be 1 or more"
         )
     lead = x.ndim - len(size)
-    width = [(0, 0)] * lead + [(p, p) for p in borders]
-    places = np.pad(_numbered(x.shape), width, constant_values=-1)
-    span = tuple((n - 1) * gap + 1 for n, gap in zip(size, gaps, strict=True))
-    seen = np.lib.stride_tricks.sliding_window_view(
-        places, span, axis=tuple(range(lead, x.ndim))
-    )
-    steps = (slice(None, None, n) for n in (*strides, *gaps))
-    return filled(x, seen[(slice(None),) * lead + tuple(steps)], value)
+    lengths, ends = x.shape[lead:], [(p, p) for p in borders]
+    places = windows(lengths, size, strides, ends, gaps)
+    if not all(map(len, places)):
+        raise ValueError(f"windows {size} do not fit into an array {x.shape}")
+    return filled(x, positions(lengths, places), value, lead)
 
 
 def _each(value: Any, size: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gradwatch.impls.graph.engine import Node, as_nodes, axes_of, fit, primitive, public
 from gradwatch.impls.graph.extended import product
-from gradwatch.impls.graph.indexing import diagonal, matrix_transpose, moveaxis
-from gradwatch.impls.graph.moves import permute_dims, reshape
+from gradwatch.impls.graph.indexing import (
+    diagonal,
+    matrix_transpose,
+    moveaxis,
+    positions,
+    windows,
+)
+from gradwatch.impls.graph.moves import gather, permute_dims, reshape
 from gradwatch.impls.graph.reductions import sum
 
 
@@ -72,6 +79,28 @@ def tensordot(a: Any, b: Any, *, axes: Any = 2) -> Node:
     columns = reshape(permute_dims(b, (*right, *rest_b)), (terms, -1))
     shape = (*(a.shape[i] for i in rest_a), *(b.shape[i] for i in rest_b))
     return reshape(matmul(rows, columns), shape)
+
+
+def convolved(
+    x: Node,
+    weight: Node,
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    stretch: Sequence[int] | None,
+    groups: int,
+) -> Node:
+    """A convolution: the `windows` of x times the channels of a weight, by groups."""
+    n = weight.ndim - 2
+    batch, made, taps = x.shape[0], weight.shape[0], math.prod(weight.shape[2:])
+    axes = windows(x.shape[2:], weight.shape[2:], stride, padding, dilation, stretch)
+    place, depth = positions(x.shape[2:], axes), math.prod(weight.shape[1:])
+    out = place.shape[:n]
+    # A table of one channel's positions: of all it is larger than all tensors.
+    rows = gather(x, index=place.reshape(math.prod(out), taps).T, batch=2)
+    rows = reshape(rows, (batch, groups, depth, math.prod(out)))
+    columns = reshape(weight, (groups, made // groups, depth))
+    return reshape(matmul(columns, rows), (batch, made, *out))
 
 
 @public

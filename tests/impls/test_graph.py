@@ -367,6 +367,41 @@ def test_a_gather_with_padding_has_one_table_of_positions():
     np.testing.assert_array_equal(dx.value, [2, 0, 5])
 
 
+@pytest.mark.parametrize("cached", [1, 12, 1 << 15])
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble])
+def test_a_batch_moves_as_one_table_of_all_its_positions_does(
+    dtype, cached, monkeypatch
+):
+    monkeypatch.setattr("gradwatch.impls.graph.moves.CACHED", cached)
+    x = graph.variable(np.arange(20.0).reshape(5, 2, 2).astype(dtype))
+    index = np.array([[-1, 2, 0], [2, 3, 3]])
+    outside = np.full((5, 1), 9.0)
+    ahead = 4 * np.arange(5)[:, None, None]
+    inside = ahead + index
+    tables = [
+        ((), np.where(index < 0, -1, inside)),
+        ((outside,), np.where(index < 0, 20 + ahead // 4, inside)),
+    ]
+    for more, whole in tables:
+        some = np.where(index < 0, 4, index) if more else index
+        y = graph.gather(x, *more, index=some, batch=1)
+        flat = graph.gather(x, *more, index=whole)
+        np.testing.assert_array_equal(y.value, flat.value)
+        assert y.shape == y.value.shape
+        dy = np.arange(30.0).reshape(5, 2, 3)
+        pair = [graph.gradient([z], [dy], [x])[0].value for z in (y, flat)]
+        np.testing.assert_array_equal(*pair)
+
+
+def test_windows_need_a_table_of_one_channel_only():
+    x = graph.variable(np.arange(2.0 * 3 * 16).reshape(2, 3, 4, 4))
+    y = graph.sliding_windows(x, (3, 3), padding=1)
+    assert y.attributes["index"].shape == (4, 4, 3, 3)
+    padded = np.pad(x.value, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    np.testing.assert_array_equal(y.value, seen)
+
+
 @pytest.mark.parametrize("at_once", [1, 3, 4, 100])
 def test_a_scatter_adds_up_the_same_some_values_at_a_time(at_once, monkeypatch):
     monkeypatch.setattr("gradwatch.impls.graph.moves.AT_ONCE", at_once)

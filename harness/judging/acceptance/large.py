@@ -73,6 +73,8 @@ TOGETHER = 32
 FARTHEST = 6
 #: How much larger than the largest tensor a value is that is seen in so many parts.
 FAR_LARGER, TURNS = 4, 8
+#: Axes of a tensor, longer than 1, that are tried.
+AXES = 2
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
 #: Elements below which a value is held.
@@ -134,11 +136,15 @@ class Look:
                 order, judged = graph.topological_order(some.values()), [*some.values()]
                 graph.forward_dropping(judged, passing(order, judged))
                 at: Any = (*[slice(None)] * axis, places) if places.size else ...
-                for name, node in some.items():
-                    seen = self._seen(node, given[name][at])
+                for name in some:
+                    part = given[name][at]
+                    seen = self._seen(some[name], part)
                     if places.size:
-                        seen[2][:] += places[0] * (node.size // places.size)
+                        inside = [*np.unravel_index(seen[2], part.shape)]
+                        inside[axis] = places[inside[axis]]
+                        seen[2][:] = np.ravel_multi_index(inside, given[name].shape)
                     found[name].append(seen)
+                del order, judged, some  # before other values are computed
         for name, ones in found.items():
             doubtful, ratio, places, right = max(ones, key=lambda one: one[:2])
             if doubtful:
@@ -204,7 +210,7 @@ class Look:
                 least = Least(self.arithmetic).radii(node, left, sharp)
                 there = np.where(error == 0, 0.0, error / least)
                 there = np.where(np.isnan(there), np.inf, there)
-                far = left[np.argsort(-there, kind="stable")[:FARTHEST]]
+                far = left[_largest(there, FARTHEST)]
                 ratios.append((float(there.max()), int(far[0])))
             ratio, place = max(ratios)
             if ratio <= limit and not self.tied and silent <= UNKNOWN:
@@ -279,31 +285,40 @@ def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, No
     """Parts of the tensors in turn, by places of an axis; or all of them, by none.
 
     Values may be far larger than all tensors, as scores and windows are. Where an axis
-    of images or heads goes through the graph, a part of it has a part of each value.
+    of images, heads or channels goes through the graph, a part of it has a part of each
+    value.
     """
-    order = graph.topological_order(nodes.values())
     most = max((node.size for node in nodes.values()), default=0)
-    far = any(node.size > FAR_LARGER * most for node in order)
+    order = graph.topological_order(nodes.values())
+    far = most > 1 and any(node.size > FAR_LARGER * most for node in order)
     # What is scattered to a part would have to be sought in all of it, each time.
-    if far and most > 1 and not any(operation(n) == "scatter_add" for n in order):
-        shape = next(node.shape for node in nodes.values() if node.size == most)
-        end = 1 + next((i for i, n in enumerate(shape) if n > 1), 0)
-        alike = {n: x for n, x in nodes.items() if x.shape[:end] == shape[:end]}
-        whole = sum(n.size for n in graph.topological_order(alike.values()))
-        count = shape[end - 1]
-        for places in np.array_split(np.arange(count), min(count, TURNS)):
-            parts, ahead = Parts(), (*(None,) * (end - 1), places)
-            some = {
-                name: parts.part(node, (*ahead, *(None,) * (node.ndim - end)))
-                for name, node in alike.items()
-            }
-            work = sum(n.size for n in graph.topological_order(some.values()))
-            if work * count > 2 * whole * places.size:
-                break
-            yield end - 1, places, some
-        else:
-            nodes = {name: node for name, node in nodes.items() if name not in alike}
+    scatters = (n for n in order if operation(n) == "scatter_add")
+    if far and all("batch" in node.attributes for node in scatters):
+        for first in sorted(nodes.values(), key=lambda node: -node.size):
+            for axis in [i for i, n in enumerate(first.shape) if n > 1][:AXES]:
+                ahead, count = first.shape[: axis + 1], first.shape[axis]
+                alike = {n: x for n, x in nodes.items() if x.shape[: axis + 1] == ahead}
+                turns = np.array_split(np.arange(count), min(count, TURNS))
+                work = _work(_parts(alike, axis, turns[0])) * count
+                if alike and work <= 2 * _work(alike) * turns[0].size:
+                    for places in turns:
+                        yield axis, places, _parts(alike, axis, places)
+                    nodes = {n: x for n, x in nodes.items() if n not in alike}
+                    break
     yield 0, np.zeros(0, np.intp), nodes
+
+
+def _parts(nodes: dict[str, Node], axis: int, places: Places) -> dict[str, Node]:
+    """The elements of tensors at some places of an axis."""
+    parts, ahead = Parts(), (*(None,) * axis, places)
+    return {
+        name: parts.part(node, (*ahead, *(None,) * (node.ndim - axis - 1)))
+        for name, node in nodes.items()
+    }
+
+
+def _work(nodes: dict[str, Node]) -> int:
+    return sum(node.size for node in graph.topological_order(nodes.values()))
 
 
 def _farthest(got: Array, value: Array) -> Places:
@@ -312,9 +327,15 @@ def _farthest(got: Array, value: Array) -> Places:
         error = np.abs(got.reshape(-1) - value.reshape(-1)).astype(np.float64)
         error[(got == value).reshape(-1)] = 0.0
     error[np.isnan(error)] = np.inf
-    few = min(FARTHEST // 2, error.size)
-    places = np.argpartition(error, error.size - few)[error.size - few :]
+    places = _largest(error, FARTHEST // 2)
     return np.asarray(places[error[places] > 0])
+
+
+def _largest(values: Array, few: int) -> Places:
+    """Positions of the largest of many numbers, in order."""
+    few = min(few, values.size)
+    places = np.argpartition(values, values.size - few)[values.size - few :]
+    return places[np.argsort(-values[places], kind="stable")]
 
 
 def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
@@ -409,7 +430,7 @@ class Least:
             return _of_product(node).reshape(-1)[places].astype(np.float64)
         several: Any = name in _SUMS and terms(node) > 1
         if name == "scatter_add":
-            several = (terms_of_scatter(node) > 1).reshape(node.shape)
+            several = terms_of_scatter(node) > 1
         if np.any(several):
             (source,) = node.inputs
             size = _value(source)

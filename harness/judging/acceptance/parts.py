@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import sys
 from collections import defaultdict
@@ -35,7 +36,7 @@ from gradwatch.harness.judging.rounding.analysis import (
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
 from gradwatch.impls.graph.engine import axes_of, recorded
-from gradwatch.impls.graph.moves import gather, reshape, scatter_add
+from gradwatch.impls.graph.moves import gather, reshape
 
 Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
@@ -114,22 +115,25 @@ class Parts:
             return whole if is_all else gather(whole, index=_flat(node.shape, box))
         return make(self, node, box)
 
-    def at(self, source: Node, flat: Places) -> Node:
-        """Elements at flat positions, in their shape; -1 gives 0."""
+    def at(self, source: Node, flat: Places, ahead: Box = ()) -> Node:
+        """Elements at flat positions, in their shape, of a batch; -1 gives 0."""
+        shape, how = source.shape[len(ahead) :], {"batch": len(ahead)} if ahead else {}
         if not source.size or source.primitive is None:
-            return gather(self.part(source, (None,) * source.ndim), index=flat)
+            held = self.part(source, (*ahead, *(None,) * len(shape)))
+            return gather(held, index=flat, **how)
         # One where none is needed: what is broadcast along an axis is never empty.
         some = np.where(flat < 0, flat.max(initial=0), flat)
         box, inside = list[Places](), list[Places]()
-        at = np.unravel_index(some, source.shape) if source.ndim else ()
-        for places, n in zip(at, source.shape, strict=True):
+        at = np.unravel_index(some, shape) if shape else ()
+        for places, n in zip(at, shape, strict=True):
             asked = np.zeros(n, bool)
             asked[places] = True
             box.append(np.flatnonzero(asked))
             inside.append((np.cumsum(asked) - 1)[places])
-        held = self.part(source, tuple(box))
-        index = np.ravel_multi_index(inside, held.shape) if inside else some
-        return gather(held, index=np.where(flat < 0, -1, index))
+        held = self.part(source, (*ahead, *box))
+        lengths = held.shape[len(ahead) :]
+        index = np.ravel_multi_index(inside, lengths) if inside else some
+        return gather(held, index=np.where(flat < 0, -1, index), **how)
 
 
 class Sample(Parts):
@@ -220,14 +224,29 @@ def _permute_dims(parts: Parts, node: Node, box: Box) -> Node:
 
 def _reshape(parts: Parts, node: Node, box: Box) -> Node:
     (source,) = node.inputs
-    if not any(p is not None for p in box):
-        return reshape(parts.part(source, (None,) * source.ndim), node.shape)
-    longer = [[n for n in one.shape if n > 1] for one in (source, node)]
-    if longer[0] == longer[1]:  # only axes of length 1 come and go
-        lengths = iter([p for p, n in zip(box, node.shape, strict=True) if n > 1])
-        inside = tuple(next(lengths) if n > 1 else None for n in source.shape)
-        return reshape(parts.part(source, inside), _shape(node.shape, box))
-    return parts.at(source, _flat(node.shape, box))
+    if not node.size or all(p is None for p in box):
+        held = parts.part(source, (None,) * source.ndim)
+        return reshape(held, _shape(node.shape, box))
+    inside = list[Places | None]()
+    for behind, here in _alike(source.shape, node.shape):
+        shape, lengths = source.shape[behind], node.shape[here]
+        if all(p is None for p in box[here]):
+            inside += [None] * len(shape)
+            continue
+        flat = _flat(lengths, box[here])
+        inside += map(np.unique, np.unravel_index(flat, shape) if shape else ())
+        if math.prod(p.size for p in inside[behind] if p is not None) != flat.size:
+            return parts.at(source, _flat(node.shape, box))  # no box
+    return reshape(parts.part(source, tuple(inside)), _shape(node.shape, box))
+
+
+def _alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[slice, slice]]:
+    """Axes of two shapes, of which the same elements are one after another."""
+    sizes = [np.cumprod([1, *shape]) for shape in (a, b)]
+    shared = np.intersect1d(sizes[0], sizes[1])
+    ends = [np.searchsorted(s, shared, "right") - 1 for s in sizes]
+    cuts = ([slice(*ij) for ij in itertools.pairwise([0, *e])] for e in ends)
+    return list(zip(*cuts, strict=True))
 
 
 def _reduction(parts: Parts, node: Node, box: Box) -> Node:
@@ -262,28 +281,36 @@ def _matmul(parts: Parts, node: Node, box: Box) -> Node:
 
 
 def _gather(parts: Parts, node: Node, box: Box) -> Node:
-    index, start = _cut(node.attributes["index"], box), 0
+    batch = node.attributes.get("batch", 0)
+    index, start = _cut(node.attributes["index"], box[batch:]), 0
     if len(node.inputs) == 1:
-        return parts.at(node.inputs[0], index)
+        return parts.at(node.inputs[0], index, box[:batch])
     found = None
     for source in node.inputs:
-        mine = (index >= start) & (index < start + source.size)
+        size = math.prod(source.shape[batch:])
+        mine = (index >= start) & (index < start + size)
         if mine.any() or (found is None and source is node.inputs[-1]):
-            held = parts.at(source, np.where(mine, index - start, -1))
+            held = parts.at(source, np.where(mine, index - start, -1), box[:batch])
             found = held if found is None else where(mine, held, found)
-        start += source.size
+        start += size
     assert found is not None
     return found
 
 
 def _scatter_add(parts: Parts, node: Node, box: Box) -> Node:
     (source,), index = node.inputs, node.attributes["index"]
-    wanted, shape = _flat(node.shape, box), _shape(node.shape, box)
-    asked = np.zeros(math.prod(node.shape) + 1, bool)  # the last is where -1 leads
+    batch = node.attributes.get("batch", 0)
+    ahead, behind, shape = box[:batch], box[batch:], node.shape[batch:]
+    made = {**node.attributes, "shape": _shape(node.shape, box)}
+    if all(p is None for p in behind):
+        held = parts.part(source, (*ahead, *(None,) * index.ndim))
+        return Node(node.primitive, (held,), made)
+    wanted = _flat(shape, behind)
+    asked = np.zeros(math.prod(shape) + 1, bool)  # the last is where -1 leads
     asked[wanted] = True
     terms = np.flatnonzero(asked[index.reshape(-1)])
-    place = np.searchsorted(wanted.reshape(-1), index.reshape(-1)[terms])
-    return scatter_add(parts.at(source, terms), index=place, shape=shape)
+    made["index"] = np.searchsorted(wanted.reshape(-1), index.reshape(-1)[terms])
+    return Node(node.primitive, (parts.at(source, terms, ahead),), made)
 
 
 _RULES: dict[str, Callable[[Parts, Node, Box], Node]] = {

@@ -7,6 +7,7 @@ believes it, where several rows explain the same numbers: less is better.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -286,7 +287,7 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
         return
     name, x = node.primitive.name, node.inputs[0]
     if name == "scatter_add":
-        last = partial(_written, node.attributes["index"], node)
+        last = partial(_written, node)
         yield "equal indices overwrite {term}, and do not add it up", by(last, x)
         count = np.maximum(1, graph.computed(node, [np.ones(x.shape)]))
         text = "{term} is averaged at equal indices, and not added up"
@@ -317,11 +318,12 @@ def _summed(axis: int | None, size: int | None, x: Array, factor: Any = 1.0) -> 
     return np.asarray(total / factor * (total.size / size if size else 1))
 
 
-def _written(index: Array, node: Node, source: Array) -> Array:
+def _written(node: Node, source: Array) -> Array:
     """A scatter whose copies overwrite each other; the last place takes what is out."""
-    out = np.zeros(node.size + 1, node.dtype)
-    out[index] = source
-    return out[:-1].reshape(node.shape)
+    batch = node.attributes.get("batch", 0)
+    out = np.zeros((*node.shape[:batch], math.prod(node.shape[batch:]) + 1), node.dtype)
+    out[..., node.attributes["index"]] = source
+    return out[..., :-1].reshape(node.shape)
 
 
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")

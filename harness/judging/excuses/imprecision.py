@@ -39,7 +39,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     unmoved,
 )
 from gradwatch.harness.judging.rounding.thresholds import UNIT
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import PRIMITIVES, Node
 
 Rule = Callable[[At], Error]
 
@@ -205,6 +205,13 @@ def _saturated(at: At) -> Error:
     return _near_one(at, lost)
 
 
+def _places(node: Node) -> Array:
+    """The flat position at which a scatter adds each value; -1 where it does not."""
+    how = {k: v for k, v in node.attributes.items() if k != "shape"}
+    numbered = np.arange(node.size).reshape(node.shape) + 1
+    return np.asarray(PRIMITIVES["gather"].compute(numbered, **how)) - 1
+
+
 def _factors(node: Node, depth: int) -> list[Node]:
     """What a product is made of, divisors included, so many products down."""
     node = unmoved(node)
@@ -223,7 +230,7 @@ def careless(
     own: dict[str, Rule] = {
         **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums)),
         "cumulative_sum": functools.partial(_cumulative_sum, sums),
-        "scatter_add": lambda at: _lost(sums, at, at.node.attributes["index"]),
+        "scatter_add": lambda at: _lost(sums, at, _places(at.node)),
         "matmul": functools.partial(_matmul, sums),
         "log1p": _log1p,
         "multiply": _saturated,

@@ -237,9 +237,11 @@ def terms(node: Node) -> int:
 
 
 def terms_of_scatter(node: Node) -> NDArray[np.intp]:
-    """How many values a scatter_add adds up at each flat position."""
-    places = node.attributes["index"]
-    return np.bincount(places[places >= 0], minlength=node.size)
+    """How many values a scatter_add adds up at each place behind its batch."""
+    places, batch = node.attributes["index"], node.attributes.get("batch", 0)
+    shape = node.shape[batch:]
+    counts = np.bincount(places[places >= 0], minlength=math.prod(shape))
+    return counts.reshape(shape)
 
 
 def unmoved(node: Node) -> Node:
@@ -430,7 +432,7 @@ def _reduction(at: At) -> Error:
 def _scattered(at: At) -> Error:
     """A copy where at most one value lands, a reduction where several do."""
     node, moved = at.node, computed(at.node, at.e[0])
-    several = (terms_of_scatter(node) > 1).reshape(node.shape)
+    several = terms_of_scatter(node) > 1
     if not several.any():
         return moved
     added = moved + at.sums * computed(node, at.a)

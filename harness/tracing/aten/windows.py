@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from gradwatch.harness.tracing.values import both, constant
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.indexing import gathered, positions, windows
+from gradwatch.impls.graph.products import convolved
 
 Index = NDArray[np.intp]
 Rule = Callable[..., Any]
@@ -25,80 +27,6 @@ def listed(value: Any, count: int) -> list[int]:
     """One number for each spatial axis; PyTorch lets one stand for all."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     return values * count if len(values) == 1 else values
-
-
-def windows(
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-    stretch: Sequence[int] | None = None,
-) -> list[Index]:
-    """For each axis the places of each window, (windows, kernel); -1 for padding.
-
-    Args:
-        sizes: Of the axes; the arguments that follow have an item for each.
-        kernel, stride, dilation: Of the windows.
-        padding: At both ends; what is negative crops.
-        stretch: Elements lie that far apart, as a transposed convolution sees them.
-    """
-    found, apart = [], stretch or [1] * len(sizes)
-    every = zip(sizes, kernel, stride, padding, dilation, apart, strict=True)
-    for size, k, step, (before, after), gap, far in every:
-        length = max((size - 1) * far + 1, 0)
-        free = length + before + after - gap * (k - 1) - 1
-        starts = np.arange(free // step + 1) * step - before
-        place = starts[:, None] + np.arange(k) * gap
-        inside = (place >= 0) & (place < length) & (place % far == 0)
-        found.append(np.where(inside, place // far, -1))
-    return found
-
-
-def positions(shape: Sequence[int], places: Sequence[Index]) -> Index:
-    """Flat positions of windows on the last axes, (..., *windows, *kernel)."""
-    n = len(places)
-    lead = tuple(shape[: len(shape) - n])
-    flat = np.arange(math.prod(lead)).reshape(*lead, *[1] * (2 * n))
-    for i, (size, place) in enumerate(zip(shape[len(lead) :], places, strict=True)):
-        wide = [1] * (2 * n)
-        wide[i], wide[n + i] = place.shape
-        place = place.reshape(wide)
-        flat = np.where((flat < 0) | (place < 0), -1, flat * size + place)
-    return flat
-
-
-def gathered(x: Node, places: Sequence[Index], outside: float) -> Node:
-    """The elements of each window along a last axis; `outside` is in the padding."""
-    place = positions(x.shape, places)
-    inner = math.prod(place.shape[x.ndim :])
-    place = place.reshape(*place.shape[: x.ndim], inner)
-    index = np.where(place < 0, x.size, place)
-    return graph.gather(x, np.asarray(outside), index=index)
-
-
-def convolved(
-    x: Node,
-    weight: Node,
-    stride: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-    stretch: Sequence[int] | None,
-    groups: int,
-) -> Node:
-    """A convolution: the `windows` of x times the channels of a weight, by groups."""
-    n = weight.ndim - 2
-    batch, channels, made = x.shape[0], x.shape[1] // groups, weight.shape[0]
-    axes = windows(x.shape[2:], weight.shape[2:], stride, padding, dilation, stretch)
-    place, taps = positions(x.shape, axes), math.prod(weight.shape[2:])
-    out = place.shape[2 : 2 + n]
-    place = place.reshape(batch, groups, channels, math.prod(out), taps)
-    place = place.transpose(0, 1, 3, 2, 4)
-    place = place.reshape(batch, groups, math.prod(out), channels * taps)
-    rows = graph.gather(x, index=place)
-    columns = graph.reshape(weight, (groups, made // groups, channels * taps))
-    y = graph.matmul(rows, graph.permute_dims(columns, (0, 2, 1)))
-    return graph.reshape(graph.permute_dims(y, (0, 1, 3, 2)), (batch, made, *out))
 
 
 # Groups -------------------------------------------------------------------------------

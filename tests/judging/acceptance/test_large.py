@@ -22,6 +22,7 @@ from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Problem
+from gradwatch.impls.graph.products import convolved
 
 SHAPES = {
     "layer_norm": ([(64, 256), (256,), (256,)], {"eps": 1e-5}),
@@ -364,13 +365,32 @@ def heads(x, dy):
     return {"y": y, "dx": graph.gradient([y], [dy], [leaf])[0]}
 
 
-@pytest.fixture(name="attention")
-def made_attention():
+def images(x, w, dy):
+    """Windows of (images, 6, 9, 144) from (images, 6, 12, 12): y, dx and dw."""
+    leaves = [graph.variable(a) for a in (x, w)]
+    y = convolved(*leaves, [1, 1], [(1, 1)] * 2, [1, 1], None, 1)
+    dx, dw = graph.gradient([y], [dy], leaves)
+    return {"y": y, "dx": dx, "dw": dw}
+
+
+#: A function, and the shapes of what it takes.
+FAR_LARGER = {
+    "attention": (heads, [(6, 64, 4)] * 2),
+    "convolution": (images, [(4, 6, 12, 12), (6, 6, 3, 3), (4, 6, 12, 12)]),
+}
+
+
+@pytest.fixture(name="asked", params=FAR_LARGER)
+def made_asked(request):
+    function, shapes = FAR_LARGER[request.param]
     rng = np.random.default_rng(3)
-    x, dy = rng.standard_normal((2, 6, 64, 4)).astype(np.float32)
-    got = {n: node.value.astype(np.float32) for n, node in heads(
-        x.astype(np.longdouble), dy.astype(np.longdouble)).items()}  # fmt: skip
-    return lambda wide: heads(x.astype(wide), dy.astype(wide)), got
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+    def build(wide):
+        return function(*(a.astype(wide) for a in given))
+
+    right = build(np.longdouble).items()
+    return build, {name: node.value.astype(np.float32) for name, node in right}
 
 
 def look(build, got):
@@ -382,8 +402,8 @@ def look(build, got):
         tracemalloc.stop()
 
 
-def test_one_head_after_the_other_says_the_same_in_less_memory(attention, monkeypatch):
-    build, got = attention
+def test_one_slice_after_the_other_says_the_same_in_less_memory(asked, monkeypatch):
+    build, got = asked
     look(build, got)
     apart, less = look(build, got)
     monkeypatch.setattr(large, "FAR_LARGER", np.inf)
@@ -397,15 +417,16 @@ def test_one_head_after_the_other_says_the_same_in_less_memory(attention, monkey
         assert one.limit == other.limit
 
 
-@pytest.mark.parametrize("place", [(0, 0, 0), (3, 17, 2), (5, 63, 3)])
-@pytest.mark.parametrize("tensor", ["y", "dx"])
-def test_a_wrong_element_of_one_head_is_found_in_its_place(attention, place, tensor):
-    build, got = attention
-    wrong = {**got, tensor: got[tensor].copy()}
-    wrong[tensor][place] *= 1.01
-    found, _ = look(build, wrong)
-    assert {*found.far} == {tensor}
-    assert np.ravel_multi_index(place, got[tensor].shape) in found.far[tensor]
+@pytest.mark.parametrize("share", [0.0, 0.37, 1.0])
+def test_a_wrong_element_of_one_slice_is_found_in_its_place(asked, share):
+    build, got = asked
+    for tensor, right in got.items():
+        wrong = {**got, tensor: right.copy()}
+        place = int(share * (right.size - 1))
+        wrong[tensor].reshape(-1)[place] *= 1.01
+        found, _ = look(build, wrong)
+        assert {*found.far} == {tensor}
+        assert place in found.far[tensor]
 
 
 @pytest.mark.parametrize("value", [np.array(3), np.arange(5), np.ones((0, 4))])

@@ -10,6 +10,7 @@ from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.impls import graph
 from gradwatch.impls.graph.moves import gather
+from gradwatch.impls.graph.products import convolved
 
 RNG = np.random.default_rng(3)
 
@@ -35,6 +36,12 @@ FORMULAS = {
     "shifted": lambda x: graph.roll(x, 1, 0) * x,
     "added up": lambda x: graph.cumulative_sum(x, axis=1),
     "multiplied up": lambda x: graph.cumulative_prod(x, axis=1),
+    "convolution": lambda x: convolved(
+        graph.reshape(x, (2, 4, 3, 4)),
+        graph.variable(RNG.standard_normal((6, 2, 2, 3))),
+        *([1, 1], [(1, 0), (1, 1)], [1, 1], None, 2),
+    ),
+    "padded windows": lambda x: graph.sliding_windows(x, 3, padding=1, value=2.0),
     "reshaped": lambda x: graph.sum(graph.reshape(x, (-1, 4)), 1),
 }
 
