@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gradwatch.harness.judging.acceptance.large import LARGE, Look
 from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.precisions import PRECISIONS, Array, arithmetics
-from gradwatch.harness.judging.reference import (
-    Build,
-    Reference,
-    nodes_of,
-    reference,
-    require_subnormals,
-    wider,
-)
+from gradwatch.harness.judging.precisions import Array
+from gradwatch.harness.judging.reference import Asked, Reference, require_subnormals
 from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
-from gradwatch.impls.contract import Problem
 
 #: Elements of all values of a graph up to which tensors are judged in full, and from
 #: which they never are: that takes about a hundred bytes an element.
@@ -50,32 +41,8 @@ class Cost(NamedTuple):
         return self.elements + again + OPERATION * max(1, self.operations)
 
 
-@dataclass(frozen=True)
-class Question:
-    """The graph of the right tensors, which is evaluated as far as it is needed.
-
-    Attributes:
-        build: Gives the nodes by name, not evaluated, for leaves of a type.
-        dtype: The precision under test.
-        compute: The precision of intermediate values; None is what frameworks do.
-        outputs: Of a second order, the function's outputs, likewise.
-        unreached: Gradients that no path leads to; building fills it.
-        problem: Whose graph it is, if its inputs may be flushed.
-    """
-
-    build: Build
-    dtype: str
-    compute: str | None = None
-    outputs: Build | None = None
-    unreached: list[str] = field(default_factory=list)
-    problem: Problem | None = None
-
-    @classmethod
-    def of(cls, problem: Problem, compute: str | None = None) -> Question:
-        """Of an op's gradients, outputs and state."""
-        arithmetics(problem.dtype, compute)  # refuses what there is not
-        build = functools.partial(nodes_of, problem)
-        return cls(build, problem.dtype, compute, problem=problem)
+class Question(Asked):
+    """What is asked, evaluated as far as it is needed."""
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -88,12 +55,8 @@ class Question:
     @functools.cached_property
     def right(self) -> Reference:
         """The right tensors, with all radii."""
-        if self.problem:
-            return reference(self.problem, self.compute)
-        wide = wider(PRECISIONS[self.dtype])
-        build = functools.partial(self.build, wide)
-        outputs = self.outputs and functools.partial(self.outputs, wide)
-        return Reference(build, self.dtype, self.compute, outputs)
+        require_subnormals()
+        return Reference(self)
 
     @property
     def known(self) -> Reference | None:
@@ -133,15 +96,14 @@ class Question:
 
     def part(self, boxes: Mapping[str, Box]) -> Reference:
         """The right tensors at some places of each axis."""
-        wide = wider(PRECISIONS[self.dtype])
 
-        def build() -> dict[str, graph.Node]:
+        def build(wide: np.dtype[Any]) -> dict[str, graph.Node]:
             nodes, parts = self.build(wide), Parts()
             (graph.recorded() or graph.Record()).names += nodes
             with deep_calls():
                 return {n: parts.part(nodes[n], box) for n, box in boxes.items()}
 
-        return Reference(build, self.dtype, self.compute)
+        return Reference(Asked(build, self.dtype, self.compute))
 
     def _in_part(self, got: Mapping[str, Array], looked: Look) -> dict[str, Judgement]:
         """Judgements by the elements farthest off, and by a sample.

@@ -12,7 +12,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,11 +48,13 @@ from gradwatch.harness.judging.spread import Whole, spread, whole
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 
-#: Builds the nodes of tensors by name.
-Nodes = Callable[[], Mapping[str, graph.Node]]
 Named = dict[str, graph.Node]
+Nodes = Mapping[str, graph.Node]
+#: Gives the nodes of tensors by name, not evaluated, for leaves of a type.
+Build = Callable[[np.dtype[Any]], Nodes]
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound="Asked")
 
 
 def _kept(method: Callable[..., T]) -> Callable[..., T]:
@@ -70,6 +72,43 @@ def _kept(method: Callable[..., T]) -> Callable[..., T]:
         return found
 
     return once
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is judged: the graph of the right tensors, to be evaluated.
+
+    Attributes:
+        build: Gives the nodes by tensor name, not evaluated: gradients (from
+            `graph.gradient`), outputs, state. Its leaves must hold arrays of the type
+            that it is given, rounded to `dtype` first (`rounded` does both). For each
+            of `graph.TIES` it has to build forward and gradient again.
+        dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
+        compute: The precision of intermediate values; by default what frameworks do
+            (see `precisions.arithmetics`).
+        outputs: Of second derivatives, the function's outputs, likewise. At a kink
+            these are not defined: where a comparison is exactly met, and the outputs
+            are the same from both sides, the derivatives may be those of the other
+            side.
+        unreached: Gradients that no path leads to; building fills it.
+        problem: Whose graph it is, if its inputs may be flushed.
+    """
+
+    build: Build
+    dtype: str
+    compute: str | None = None
+    outputs: Build | None = None
+    unreached: list[str] = field(default_factory=list)
+    problem: Problem | None = None
+
+    @classmethod
+    def of(cls: type[Kind], problem: Problem, compute: str | None = None) -> Kind:
+        """Of an op's gradients, outputs and state."""
+        arithmetics(problem.dtype, compute)  # refuses what there is not
+        second = getattr(problem, "order", "vjp") in SECOND
+        outputs = functools.partial(outputs_of, problem) if second else None
+        build = functools.partial(nodes_of, problem)
+        return cls(build, problem.dtype, compute, outputs, problem=problem)
 
 
 @dataclass(frozen=True)
@@ -100,22 +139,6 @@ class Reference:
     `truths[convention]` holds gradients, outputs and new state by name, with the radii
     of the bound. There is one convention, "first", unless the gradient is a set.
 
-    Args:
-        build: Returns the nodes to be judged by tensor name: gradients (from
-            `graph.gradient`), outputs, state. Their leaves must hold arrays of the type
-            `wider(PRECISIONS[dtype])`, rounded to `dtype` first (`rounded` does both).
-            It is called once, and where the graph makes a choice that a tie could turn
-            around once more for each of `graph.TIES`, under `graph.ties(...)`: it has
-            to build forward and gradient again each time.
-        dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
-        compute: The precision of intermediate values; by default what frameworks do
-            (see `precisions.arithmetics`).
-        outputs: Builds the function's outputs, where `build` builds second
-            derivatives. At a kink these are not defined: where a comparison is exactly
-            met, and the outputs are the same from both sides, the derivatives may be
-            those of the other side.
-        problem: Whose graph it is, if its inputs may be flushed.
-
     Raises:
         ValueError: no such `compute` for this dtype.
 
@@ -128,22 +151,15 @@ class Reference:
         choices: What the graph chooses among, by a convention where there is a tie.
     """
 
-    def __init__(
-        self,
-        build: Nodes,
-        dtype: str,
-        compute: str | None = None,
-        outputs: Nodes | None = None,
-        problem: Problem | None = None,
-    ) -> None:
-        self.build, self.dtype, self._problem = build, dtype, problem
-        self.arithmetics = arithmetics(dtype, compute)
-        wide = wider(PRECISIONS[dtype])
+    def __init__(self, asked: Asked) -> None:
+        self.dtype, self._problem = asked.dtype, asked.problem
+        self.arithmetics = arithmetics(asked.dtype, asked.compute)
+        wide = wider(PRECISIONS[asked.dtype])
         self.wide, self._eps = name_of(wide), float(np.finfo(wide).eps)
+        self.build = functools.partial(asked.build, wide)
         self._kept: dict[Any, Any] = {}
         with graph.ties("first") as self.choices:
-            self.graphs: dict[str, Mapping[str, graph.Node]]
-            self.graphs = {"first": _evaluated(build)}
+            self.graphs = {"first": _evaluated(self.build)}
         self.longest = longest_reduction(self.order("first"))
         self.limit = limit_for(self.longest)
         ways: dict[str, contextlib.AbstractContextManager[Any]] = {}
@@ -153,11 +169,12 @@ class Reference:
             ways[graph.SHARED] = graph.ties(graph.SHARED)
         compared = (n.inputs for n in self.order("first") if operation(n) == "compare")
         met = (a.floating and (a.value == b.value).any() for a, b in compared)
+        outputs = asked.outputs and functools.partial(asked.outputs, wide)
         if outputs and any(met) and _continuous(outputs):
             ways[OTHER_SIDE] = graph.other_side()
         for name, way in ways.items():
             with way:
-                nodes = _evaluated(build)
+                nodes = _evaluated(self.build)
             first = self.graphs["first"].items()
             pairs = ((node.value, nodes[n].value) for n, node in first)
             if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
@@ -369,10 +386,6 @@ def require_subnormals() -> None:
         )
 
 
-#: Gives the nodes of tensors by name, not evaluated, for leaves of a type.
-Build = Callable[[np.dtype[Any]], Mapping[str, graph.Node]]
-
-
 def reference(problem: Problem, compute: str | None = None) -> Reference:
     """Gradients, outputs and state of a problem, with their rounding radii.
 
@@ -382,15 +395,7 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
         ValueError: no such `compute` for the problem's dtype.
     """
     require_subnormals()
-    wide = wider(PRECISIONS[problem.dtype])
-    second = getattr(problem, "order", "vjp") in SECOND
-    return Reference(
-        lambda: nodes_of(problem, wide),
-        problem.dtype,
-        compute,
-        (lambda: results_of(problem, wide)[1]) if second else None,
-        problem,
-    )
+    return Reference(Asked.of(problem, compute))
 
 
 def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
@@ -422,6 +427,11 @@ def results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
     return leaves, results
 
 
+def outputs_of(problem: Problem, wide: np.dtype[Any]) -> Named:
+    """The outputs and the new state of a problem."""
+    return results_of(problem, wide)[1]
+
+
 def _widened(
     arrays: Mapping[str, Array], dtype: str, wide: np.dtype[Any]
 ) -> dict[str, Array]:
@@ -436,13 +446,13 @@ def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
     return held if name_of(array.dtype) == precision.name else precision.round(held)
 
 
-def _evaluated(build: Nodes) -> Mapping[str, graph.Node]:
+def _evaluated(build: Callable[[], Nodes]) -> Nodes:
     nodes = build()
     graph.forward(nodes.values())
     return nodes
 
 
-def _continuous(outputs: Nodes) -> bool:
+def _continuous(outputs: Callable[[], Nodes]) -> bool:
     """Whether the outputs are the same from the other side, but for some roundings.
 
     A branch that cannot be taken there, as its index is outside of the array, continues

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 
 from gradwatch.harness.judging.orders import derivatives
-from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, wider
+from gradwatch.harness.judging.reference import Asked, Reference
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.harness.tracing.traced import trace
 from tests.tracing.test_modules import DTYPES, MODULES, held, judged, trial
@@ -206,9 +205,8 @@ class Transformer:
     def reference(self) -> Reference:
         """The truth, by tracing the forward."""
         traced = trace(lambda *tensors: self(*tensors), [*self.tensors.values()])
-        wide = wider(PRECISIONS[self.dtype])
 
-        def build() -> dict[str, Any]:
+        def build(wide: Any) -> dict[str, Any]:
             made = traced.graph(wide)
             dy = {"y": held(self.dy).astype(wide)}
             found, _ = derivatives("vjp", made.outputs, made.leaves, dy, {})
@@ -216,7 +214,7 @@ class Transformer:
                 zip((f"d{n}" for n in self.tensors), found.values(), strict=True)
             )
 
-        return Reference(build, self.dtype)
+        return Reference(Asked(build, self.dtype))
 
 
 def module_row(name: str) -> list[str]:

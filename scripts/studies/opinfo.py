@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from gradwatch.harness.check.frameworks.pytorch import array_of
 from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, wider
+from gradwatch.harness.judging.reference import Asked, Reference, wider
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.verdicts import PASSING
@@ -140,7 +140,7 @@ class Trial:
         cotangents = {n: numbers(c).astype(wide) for n, c in self.cotangents.items()}
         unreached: set[str] = set()
 
-        def build() -> Mapping[str, Any]:
+        def build(wide: np.dtype[Any]) -> Mapping[str, Any]:
             made = self.traced.graph(wide)
             inputs = {n[1:]: made.leaves[n[1:]] for n in self.gradients}
             outputs = {n: made.outputs[n] for n in cotangents}
@@ -148,7 +148,7 @@ class Trial:
             unreached.update(nowhere)
             return {**found, **outputs}
 
-        return Reference(build, self.dtype), unreached
+        return Reference(Asked(build, self.dtype)), unreached
 
     def stale(self) -> Any:
         """Gradients for other cotangents: a buffer that was not written anew."""

@@ -23,8 +23,7 @@ import torch
 
 from gradwatch.harness.check.frameworks.runs import differentiated
 from gradwatch.harness.judging.orders import derivatives
-from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference, wider
+from gradwatch.harness.judging.reference import Asked, Reference
 from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.impls.backends._torchlike import refusals
@@ -72,22 +71,21 @@ class Trial(opinfo.Trial):
 
     def reference_of(self, order: str) -> Reference:
         """What is right."""
-        wide = wider(PRECISIONS[self.dtype])
         dy = {n: numbers(c) for n, c in self.cotangents.items()}
         tangents = (numbers(v) for v in self.tangents if v is not None)
         names = (name[1:] for name in self.gradients)
         along = dict(zip(names, tangents, strict=True))
 
-        def build() -> Mapping[str, Any]:
+        def build(wide: np.dtype[Any]) -> Mapping[str, Any]:
             made = self.traced.graph(wide)
             outputs = {n: made.outputs[n] for n in dy}
             inputs = {n: made.leaves[n] for n in along}
             return derivatives(order, outputs, inputs, dy, along)[0]
 
-        def outputs() -> Mapping[str, Any]:
+        def outputs(wide: np.dtype[Any]) -> Mapping[str, Any]:
             return self.traced.graph(wide).outputs
 
-        return Reference(build, self.dtype, None, outputs)
+        return Reference(Asked(build, self.dtype, None, outputs))
 
     def judged(self, order: str) -> list[Any]:
         """Verdicts on what PyTorch computes."""

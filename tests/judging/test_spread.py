@@ -8,6 +8,7 @@ from gradwatch.harness.judging import spread as spread_module
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.draws import Draws
 from gradwatch.harness.judging.reference import (
+    Asked,
     Reference,
     reference,
 )
@@ -42,7 +43,7 @@ def chain(dtype, wrong=None):
         return {f"d{i}": node for i, node in enumerate(nodes)}
 
     wide = "longdouble" if dtype == "float64" else "float64"
-    right = Reference(lambda: gradients(wide), dtype)
+    right = Reference(Asked(lambda _: gradients(wide), dtype))
     got = {n: node.value for n, node in gradients(dtype, wrong).items()}
     return right, judge_tensors(right, got, dict.fromkeys(got, dtype))
 
@@ -76,7 +77,7 @@ def test_it_is_the_same_every_time():
 
 
 def one(build, dtype="float32"):
-    right = Reference(lambda: {"y": build()}, dtype)
+    right = Reference(Asked(lambda _: {"y": build()}, dtype))
     return right, right.spreads()["y"]
 
 
@@ -139,7 +140,7 @@ def test_what_underflows_beside_a_larger_rounding_error_may_be_zero(got, passes)
         y = e / graph.sum(e, axis=-1, keepdims=True)
         return {"dx": graph.gradient([y], [np.array([[-0.7, 0.7, -1.2]])], [x])[0]}
 
-    right = Reference(build, "float32")
+    right = Reference(Asked(lambda _: build(), "float32"))
     assert right.graphs["first"]["dx"].value[0, 0] != 0
     (judgement,) = judge_tensors(
         right,

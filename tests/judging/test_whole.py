@@ -8,7 +8,7 @@ from gradwatch.harness.judging import spread
 from gradwatch.harness.judging.draws import Draws, chances, is_choice
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.reference import Asked, Reference
 from gradwatch.harness.judging.spread import Part, Whole
 from gradwatch.harness.judging.verdict import (
     is_zero,
@@ -63,7 +63,7 @@ def added_in_16_bits(a, b):
 @pytest.fixture(scope="module", params=["bfloat16", "float16"])
 def deep(request):
     dtype = request.param
-    right = Reference(lambda: layers(dtype), dtype)
+    right = Reference(Asked(lambda _: layers(dtype), dtype))
     return right, rounded_at_each_step(right.graphs["first"], dtype)
 
 
@@ -108,7 +108,7 @@ def test_a_wrong_tensor_is_accused_where_no_element_shows_it(deep, plant):
 
 
 def test_sums_in_16_bits_are_imprecise_and_not_wrong():
-    right = Reference(lambda: layers("bfloat16"), "bfloat16")
+    right = Reference(Asked(lambda _: layers("bfloat16"), "bfloat16"))
     nodes = right.graphs["first"]
     got = rounded_at_each_step(nodes, "bfloat16", added_in_16_bits)
     found = verdicts(right, got)
@@ -116,7 +116,7 @@ def test_sums_in_16_bits_are_imprecise_and_not_wrong():
 
 
 def one(build, dtype="bfloat16"):
-    right = Reference(lambda: {"y": build()}, dtype)
+    right = Reference(Asked(lambda _: {"y": build()}, dtype))
     got = rounded_at_each_step(right.graphs["first"], dtype)["y"]
     return right.wholes("first", right.arithmetics[-1])["y"], got
 
@@ -177,7 +177,7 @@ def test_one_rare_choice_of_one_number_is_no_mistake(turned):
         y = graph.max(graph.exp(x) * 1.171875 * 1.328125)
         return graph.gradient([y], [np.ones(())], [x])[0]
 
-    right = Reference(lambda: {"dx": build()}, "bfloat16")
+    right = Reference(Asked(lambda _: {"dx": build()}, "bfloat16"))
     whole = right.wholes("first", right.arithmetics[-1])["dx"]
     value = right.graphs["first"]["dx"].value
     got = value[::-1] if turned else value
@@ -197,14 +197,14 @@ def zero_but_for_rounding(dtype):
 def test_what_cancels_in_the_precision_under_test_alone_is_not_zero():
     """Numbers around 1 are lost beside 1e8."""
     x = graph.variable(np.float64(np.float32(X)))
-    right = Reference(lambda: {"y": (x + 1e8) - 1e8}, "float32")
+    right = Reference(Asked(lambda _: {"y": (x + 1e8) - 1e8}, "float32"))
     assert not is_zero(right, "y")
     assert zeros_pass(right, "y")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_a_gradient_that_is_zero_in_exact_arithmetic_is_seen_beside_its_terms(dtype):
-    right = Reference(lambda: zero_but_for_rounding(dtype), dtype)
+    right = Reference(Asked(lambda _: zero_but_for_rounding(dtype), dtype))
     got = rounded_at_each_step(right.graphs["first"], dtype)["dbias"]
     (j,) = verdicts(right, {"dbias": got})
     assert j.verdict == "vacuous", j.message
@@ -221,7 +221,7 @@ def test_what_a_cancelled_mean_may_have_lost_is_not_seen():
         x = graph.variable(rows)
         return {"y": x - graph.mean(x, axis=1, keepdims=True)}
 
-    right = Reference(build, "bfloat16")
+    right = Reference(Asked(lambda _: build(), "bfloat16"))
     found = right.wholes("first", right.arithmetics[-1])["y"]
     assert found.least_seen > 1
 

@@ -8,8 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 
-from gradwatch.harness.judging.precisions import PRECISIONS  # noqa: E402  # likewise
-from gradwatch.harness.judging.reference import Reference, wider  # noqa: E402  # likewise
+from gradwatch.harness.judging.reference import Asked, Reference  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing.traced import trace  # noqa: E402  # likewise
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
@@ -77,7 +76,6 @@ def trial(make, shape, dtype, seed=0):
     module = make().to(kind)
     x = shape if isinstance(shape, torch.Tensor) else torch.randn(shape).to(kind)
     traced = trace(module, [x])
-    wide = wider(PRECISIONS[dtype])
     x = x.requires_grad_() if x.is_floating_point() else x
     y = module(x)
     dy = torch.randn(y.shape).to(kind)
@@ -85,14 +83,14 @@ def trial(make, shape, dtype, seed=0):
     if x.is_floating_point():
         leaves[traced.names[0]] = x
 
-    def build():
+    def build(wide):
         made = traced.graph(wide)
         found = gradients(made, {"y": held(dy).astype(wide)}, list(leaves))
         return {"y": made.outputs["y"], **found}
 
     wanted = torch.autograd.grad(y, list(leaves.values()), dy)
     got = {f"d{n}": held(g) for n, g in zip(leaves, wanted, strict=True)}
-    return Reference(build, dtype), {"y": held(y), **got}
+    return Reference(Asked(build, dtype)), {"y": held(y), **got}
 
 
 def judged(right, got, dtype):

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402  # after importorskip
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
-from gradwatch.harness.judging.reference import Reference  # noqa: E402  # likewise
+from gradwatch.harness.judging.reference import Asked, Reference  # noqa: E402  # likewise
 from gradwatch.harness.judging.verdict import judge_tensors  # noqa: E402  # likewise
 from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.traced import trace  # noqa: E402  # after importorskip
@@ -214,11 +214,11 @@ def test_a_product_of_no_terms_is_judged():
     a, b = tensor(2, 0), tensor(0, 3)
     traced = trace(torch.mm, [a, b])
 
-    def build():
-        made = traced.graph(np.longdouble)
+    def build(wide):
+        made = traced.graph(wide)
         return {"y": made.outputs["y"], **gradients(made, {"y": np.ones((2, 3))})}
 
-    right = Reference(build, "float64")
+    right = Reference(Asked(build, "float64"))
     got = {"y": np.zeros((2, 3)), "dx0": np.zeros((2, 0)), "dx1": np.zeros((0, 3))}
     found = judge_tensors(right, got, dict.fromkeys(got, "float64"))
     assert all(j.passes for j in found)

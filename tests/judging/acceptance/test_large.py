@@ -14,6 +14,7 @@ from gradwatch.harness.judging.acceptance.parts import Sample
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
 from gradwatch.harness.judging.reference import (
+    Asked,
     Reference,
     nodes_of,
     reference,
@@ -316,7 +317,7 @@ def test_what_goes_two_ways_that_cancel_is_no_rounding_of_the_result():
     """(3 x + t) - 3 x: 3 x is rounded once, and the result does not depend on it."""
     x, t = graph.variable(np.array([1e6 / 3])), graph.variable(np.array([1.5]))
     product = x * 3.0
-    right = Reference(lambda: {"y": (product + t) - product}, "float32")
+    right = Reference(Asked(lambda _: {"y": (product + t) - product}, "float32"))
     node = right.graphs["first"]["y"]
     unit = right.arithmetics[-1].roundoff
     (least,) = Least(right.arithmetics[-1]).radii(node, np.arange(1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging.precisions import PRECISIONS, plain
-from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.reference import Asked, Reference
 from gradwatch.harness.judging.rounding.analysis import (
     FORMER,
     RULES,
@@ -29,7 +29,7 @@ def errors_behind(outputs, precision, limit=1.0):
 
 def radius_of(build):
     """Of what a function builds, as the judge has it in float32."""
-    reference = Reference(lambda: {"y": build()}, "float32")
+    reference = Reference(Asked(lambda _: {"y": build()}, "float32"))
     return reference.truths["first"]["y"].radius
 
 
