@@ -34,7 +34,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     operation,
 )
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL, UNIT
-from gradwatch.impls.graph import SELECTIONS, Node, topological_order
+from gradwatch.impls.graph import SELECTIONS, Node, as_array, topological_order
 
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
@@ -71,7 +71,7 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
         return None
     with np.errstate(invalid="ignore"):  # what overflows in a draw is infinite
         up, down = ((side - node.value).astype(np.float64, copy=False) for side in pair)
-        return np.asarray((up - down) / 2), np.asarray((up + down) / 2)
+        return as_array((up - down) / 2), as_array((up + down) / 2)
 
 
 class Draws:
@@ -260,7 +260,7 @@ class Draws:
         if width is None:
             return pair
         plus, minus = pair
-        moved = np.asarray((share * width) * noise(node))
+        moved = as_array((share * width) * noise(node))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
@@ -367,7 +367,7 @@ def _gap(node: Node, *inputs: Array) -> Array:
     if not inputs[0].size:
         return inputs[0]
     chosen = np.argmax(node.inputs[0].value, axis=axis, keepdims=True)
-    return np.asarray(inputs[0] - np.take_along_axis(inputs[0], chosen, axis))
+    return as_array(inputs[0] - np.take_along_axis(inputs[0], chosen, axis))
 
 
 def chances(node: Node, moved: Array) -> Array:
@@ -379,12 +379,12 @@ def chances(node: Node, moved: Array) -> Array:
     """
     apart = _apart(node)
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
-    share = np.asarray(np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5))
+    share = as_array(np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5))
     if operation(node) != "pick":
         return share
     others = np.where(node.value == 0, share, 0.0)
-    return np.asarray(np.max(others, axis=node.attributes["axis"], keepdims=True))
+    return as_array(np.max(others, axis=node.attributes["axis"], keepdims=True))
 
 
 def _apart(node: Node) -> Array:
-    return np.asarray(np.abs(_gap(node, *(source.value for source in node.inputs))))
+    return as_array(np.abs(_gap(node, *(source.value for source in node.inputs))))

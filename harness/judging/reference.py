@@ -252,9 +252,9 @@ class Reference:
                 unknown |= risk.undefined | (risk.infinite & ~infinite)
             if unknown.any() and not careless:
                 radius = np.where(unknown, np.inf, radius)
-            truths[name] = Truth(
-                name, node.value, radius, infinite, zero, stored.nothing
-            )
+            value, there = np.asarray(node.value), np.asarray(infinite)
+            held = name, value, np.asarray(radius), there, zero, stored.nothing
+            truths[name] = Truth(*held)
         return truths
 
     @_kept
@@ -271,11 +271,10 @@ class Reference:
         nodes, order = self.graphs[convention], self.order(convention)
         errors = self.errors(convention, arithmetic, careless)
         beside = self.errors(convention, arithmetic) if careless else None
-        drawn = spread(nodes, order, errors, beside=beside, again=again)
-        radii = {}
-        for name, radius in drawn.items():
+        radii = spread(nodes, order, errors, beside=beside, again=again)
+        for name, radius in radii.items():
             stored, *beyond = self._stored(nodes[name], radius, arithmetic)
-            radii[name] = np.where(np.logical_or(*beyond), np.inf, stored)
+            radii[name] = np.asarray(np.where(np.logical_or(*beyond), np.inf, stored))
         return radii
 
     @_kept
@@ -331,7 +330,7 @@ class Reference:
                 far = size + self.limit * radius
                 last = (stored.roundoff * far + stored.floor) / self.limit
                 radius = radius + np.where(np.isfinite(far), last, 0.0)
-            room, size = self.limit * np.asarray(radius), np.abs(node.value)
+            room, size = self.limit * graph.as_array(radius), np.abs(node.value)
             certain: Mask = (size == np.inf) | (size - room >= stored.beyond)
             possible: Mask = (room < np.inf) & (size + room >= stored.beyond)
         return radius, certain, possible & ~certain

@@ -43,7 +43,7 @@ from gradwatch.harness.judging.rounding.thresholds import (
     SMALL,
     UNIT,
 )
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, as_array
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
 #: 99 of 100 cases (chi-squared), which is little beside the limit of 16 and more.
@@ -156,7 +156,7 @@ class _Moments:
         straight = (even <= CURVED * odd) & (bent <= CURVED * odd)
         straight &= np.isfinite(self.node.value)
         radius = np.where(straight, odd / limit, np.inf)
-        return np.asarray(np.broadcast_to(radius, shape), dtype=np.float64)
+        return as_array(np.broadcast_to(radius, shape), dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, 
 from gradwatch.harness.judging.reference import Reference, Truth
 from gradwatch.harness.judging.rounding.analysis import (
     Error,
-    everywhere,
     largest,
     local_errors,
 )
@@ -141,7 +140,7 @@ class _Tensor:
         truth, limit, dtype = self.truth(arithmetic), self.right.limit, self.right.dtype
         if truth.admissible is not None:
             return judge_indices(truth, self.got, limit, dtype)
-        sharp = everywhere(self._sharp(truth, arithmetic))
+        sharp = bool(self._sharp(truth, arithmetic).all())
         judgement = judge_numbers(truth, self.got, limit, dtype)
         if sharp or judgement.verdict == "disagree":
             return judgement  # the spread can only accuse more
@@ -231,7 +230,7 @@ class _Tensor:
         careless = self.truth(own, careless=sums)
         with np.errstate(all="ignore"):
             lost = careless.radius - self.truth(own).radius
-            if not everywhere(self._sharp(careless, own)):
+            if not self._sharp(careless, own).all():
                 spread = self.right.spreads(self.convention, own, careless=sums)
                 lost = np.fmin(lost, spread[self.tensor])
         return np.where(np.isfinite(lost), lost, 0.0)
@@ -277,12 +276,12 @@ class _Tensor:
         """
         bound = self.truth(arithmetic)
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
-        if not everywhere(sharp):  # some inherit no error, as a product of inputs
+        if not sharp.all():  # some inherit no error, as a product of inputs
             errors = self.right.errors(self.convention, arithmetic)
             rounding = local_errors(errors, [self.node])[self.node]
             if rounding is not None:
                 sharp |= rounding >= errors.errors[self.node]
-        if everywhere(sharp):
+        if sharp.all():
             return bound.radius, ~sharp
         spread = self.right.spreads(self.convention, arithmetic, again=again)
         closer = ~sharp & (spread[self.tensor] < bound.radius)
@@ -542,7 +541,7 @@ def share_of_silent(truth: Truth, limit: float, got: Array | None = None) -> flo
     would pass as well.
     """
     says = informative(truth, limit)
-    if everywhere(says):
+    if says.all():
         return 0.0
     there = np.abs(truth.value) > truth.nothing
     if there.any() and not (says & there).any():

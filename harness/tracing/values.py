@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.rounding.analysis import RULES, At, Error, Rule
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, primitive
+from gradwatch.impls.graph import Node, as_array, primitive
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
@@ -258,7 +258,7 @@ def _error(at: At) -> Error:
     info = at.node.attributes["info"]
     rounding = at.v * (info.eps / 2 / at.roundoff)
     least = info.smallest_normal * info.eps / 2 / at.roundoff
-    return np.asarray(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
+    return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
 
 
 def _table_error(at: At) -> Error:
@@ -271,8 +271,8 @@ def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
 
 
 rounded = ruled("cast.narrowed", _narrowed, _rule, _error, stores=True)
-leaf = ruled("cast.leaf", lambda x, info: np.asarray(x), _rule, lambda at: at.e[0])
-table = ruled("made.table", lambda x, info: np.asarray(x), _rule, _table_error)
+leaf = ruled("cast.leaf", lambda x, info: as_array(x), _rule, lambda at: at.e[0])
+table = ruled("made.table", lambda x, info: as_array(x), _rule, _table_error)
 written_over = ruled(
     "written.over",
     lambda before, after: np.broadcast_to(after, np.shape(before)),

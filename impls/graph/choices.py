@@ -17,6 +17,7 @@ from gradwatch.impls.graph.engine import (
     PRIMITIVES,
     Array,
     Node,
+    as_array,
     as_nodes,
     broadcast,
     broadcasting,
@@ -68,13 +69,13 @@ def _ordered(a: Any, b: Any, how: str) -> Node:
 
 
 def _compared(a: Array, b: Array, how: str) -> Array:
-    return np.asarray(COMPARISONS[how](a, b), bool)
+    return as_array(COMPARISONS[how](a, b), bool)
 
 
 _compare = primitive("compare", _compared, no_gradient, dtype=to_bool, shape=broadcast)
 _logical = primitive(
     "logical",
-    lambda a, b, how: np.asarray(LOGIC[how](a, b), bool),
+    lambda a, b, how: as_array(LOGIC[how](a, b), bool),
     no_gradient,
     dtype=to_bool,
     shape=broadcast,
@@ -120,7 +121,7 @@ def greater_equal(a: Any, b: Any) -> Node:
 def condition(value: Any) -> Node:
     """A node of booleans: whether elements are not 0."""
     if not isinstance(value, Node):
-        return variable(np.asarray(value, bool))
+        return variable(as_array(value, bool))
     return value if value.dtype == bool else not_equal(value, 0)
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.impls.graph.engine import FUNCTIONS, Array, Node, public, variable
+from gradwatch.impls.graph.engine import (
+    FUNCTIONS,
+    Array,
+    Node,
+    as_array,
+    public,
+    variable,
+)
 
 FUNCTIONS |= {
     "arange": np.arange,
@@ -31,7 +38,7 @@ CONSTANTS = {
 @public
 def asarray(value: Any, *, dtype: Any = None) -> Node | Array:
     """A node as it is; anything else as a plain array."""
-    return value if isinstance(value, Node) else np.asarray(value, dtype)
+    return value if isinstance(value, Node) else as_array(value, dtype)
 
 
 @public

@@ -12,6 +12,7 @@ from gradwatch.impls.graph.engine import (
     Array,
     Builder,
     Node,
+    as_array,
     broadcast,
     no_gradient,
     primitive,
@@ -32,7 +33,7 @@ def _unary(name: str, compute: Callable[..., Any], slope: Slope) -> Builder:
 def _or_method(function: Callable[..., Any], method: str) -> Callable[..., Any]:
     """NumPy's function; of numbers of an exact library, their method."""
     exact = np.frompyfunc(lambda number: getattr(number, method)(), 1, 1)
-    return lambda x: np.asarray(exact(x) if x.dtype == object else function(x))
+    return lambda x: as_array(exact(x) if x.dtype == object else function(x))
 
 
 def _sigmoid(x: Array) -> Array:

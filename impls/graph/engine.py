@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,6 +21,18 @@ from gradwatch.impls.graph.hints import miss
 
 Array = NDArray[Any]
 FLOATING = "fO"  # kinds of dtype: floating, and objects (numbers of an exact library)
+
+
+class Foreign:
+    """An array that is not in NumPy's memory, but to which its functions apply."""
+
+
+def as_array(value: Any, dtype: Any = None) -> Array:
+    """An array where it is; of anything else, NumPy's."""
+    if isinstance(value, Foreign):
+        held: Any = value
+        return cast(Array, held if dtype is None else held.astype(dtype, copy=False))
+    return np.asarray(value, dtype)
 
 
 @dataclass(frozen=True)
@@ -298,8 +311,8 @@ def computed(
     """
     assert node.primitive is not None
     if spare is not None:
-        return np.asarray(node.primitive.compute(*arrays, out=spare))
-    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
+        return as_array(node.primitive.compute(*arrays, out=spare))
+    return as_array(node.primitive.compute(*arrays, **node.attributes))
 
 
 _COMPUTE: ContextVar[Compute] = ContextVar("compute", default=computed)
@@ -490,7 +503,7 @@ def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:
 def _cotangent(output: Node, cotangent: Any) -> Node:
     node: Node = cotangent
     if not isinstance(cotangent, Node):
-        node = variable(np.asarray(cotangent, dtype=output.dtype))
+        node = variable(as_array(cotangent, output.dtype))
     if node.shape != output.shape:
         raise ValueError(
             f"the cotangent has shape {node.shape}, its output {output.shape}"
@@ -504,9 +517,41 @@ NUMBER = {"number": True}  # marks a leaf that stands as a number in the formula
 Builder = Callable[..., "Node"]
 
 
+#: Elements from which a leaf is put on a device: below, to start a kernel takes longer
+#: than NumPy.
+WORTH = 1 << 14
+#: Where the user wants it, whatever is asked for: "numpy", or a device of PyTorch's.
+_WANTED = os.environ.get("GRADWATCH_TRUTH", "")
+_PLACE: ContextVar[tuple[str, int]] = ContextVar(
+    "place", default=(_WANTED or "numpy", WORTH)
+)
+
+
+_PUT = (np.dtype(np.float64), np.dtype(np.bool_))
+
+
+@contextlib.contextmanager
+def on(device: str, least: int = WORTH) -> Iterator[None]:
+    """Leaves made inside are put on a device of PyTorch's; "numpy" leaves them.
+
+    Those of `least` elements and more are, of float64 and truth values. What depends on
+    one of them is computed there.
+    """
+    token = _PLACE.set((_WANTED or device, least))
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
+
+
 def variable(array: Any) -> Node:
     """A leaf: an input, a cotangent or a constant."""
-    return Node(None, value=np.asarray(array))
+    value, (device, least) = as_array(array), _PLACE.get()
+    if device != "numpy" and value.size >= least and value.dtype in _PUT:
+        from gradwatch.impls.graph.tensors import put  # needs PyTorch
+
+        value = put(value, device)
+    return Node(None, value=value)
 
 
 def primitive(
@@ -551,7 +596,7 @@ def as_nodes(
 
 def _as_node(value: Any, dtype: np.dtype[Any]) -> Node:
     if not isinstance(value, Node):
-        return Node(None, attributes=NUMBER, value=np.asarray(value, dtype))
+        return Node(None, attributes=NUMBER, value=as_array(value, dtype))
     return value if value.dtype == dtype else _operator("astype")(value, dtype)
 
 

@@ -34,6 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.impls.graph.engine import as_array
+
 Extended = NDArray[np.longdouble]
 Double = NDArray[np.float64]
 
@@ -61,12 +63,12 @@ def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         b: Of shape (..., k, n).
     """
     if not EXTENDED or a.dtype != np.longdouble or b.dtype != np.longdouble:
-        return np.asarray(np.matmul(a, b))
+        return as_array(np.matmul(a, b))
     sides = (a.shape[-2], a.shape[-1], b.shape[-1])
     if min(sides) < 8 or a.size * b.shape[-1] < _MANY:
-        return np.asarray(np.matmul(a, b))
+        return as_array(np.matmul(a, b))
     made = split_product(a, b)
-    return np.asarray(np.matmul(a, b)) if made is None else made
+    return as_array(np.matmul(a, b)) if made is None else made
 
 
 def split_product(a: Extended, b: Extended) -> Extended | None:

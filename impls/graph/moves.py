@@ -14,7 +14,9 @@ import numpy as np
 
 from gradwatch.impls.graph.engine import (
     Array,
+    Foreign,
     Node,
+    as_array,
     as_nodes,
     axes_of,
     broadcast,
@@ -83,7 +85,7 @@ _astype = primitive(
     shape=broadcast,
 )
 stop_gradient = public(
-    primitive("stop_gradient", np.asarray, no_gradient, shape=broadcast)
+    primitive("stop_gradient", as_array, no_gradient, shape=broadcast)
 )
 
 
@@ -127,12 +129,11 @@ def _gather(*sources: Array, index: Array, batch: int = 0) -> Array:
     ahead = sources[0].shape[:batch]
     whole = [s.reshape(*ahead, math.prod(s.shape[batch:])) for s in sources]
     if index.size and (len(whole) > 1 or index.min() < 0):
-        whole.append(
-            np.zeros((*ahead, 1), whole[0].dtype)
-        )  # where an index of -1 points
+        # Where an index of -1 points.
+        whole.append(np.zeros_like(whole[0], shape=(*ahead, 1)))
         whole = [np.concatenate(whole, axis=-1)]
     # Along an axis `take` is twice as fast, and its result is in order.
-    return np.asarray(np.take(whole[0], index, axis=-1) if batch else whole[0][index])
+    return as_array(np.take(whole[0], index, axis=-1) if batch else whole[0][index])
 
 
 #: Values that are added up at a time: their positions are moved by 1.
@@ -146,8 +147,10 @@ def _scatter_add(
 ) -> Array:
     count, size = math.prod(shape[:batch]), math.prod(shape[batch:])
     rows, places = values.reshape(count, index.size), index.reshape(-1)
-    total = np.zeros((count, size + 1), values.dtype)  # the first is where -1 leads
+    total = np.zeros_like(values, shape=(count, size + 1))  # the first: where -1 leads
     together = max(1, min(count, CACHED // max(index.size, 1)))
+    if isinstance(values, Foreign):  # a device has no such cache
+        together = count
     if together > 1:
         places = (places + (size + 1) * np.arange(together)[:, None]).reshape(-1)
     for start in range(0, count, together):

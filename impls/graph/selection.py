@@ -18,6 +18,7 @@ from gradwatch.impls.graph.engine import (
     Array,
     Node,
     Primitive,
+    as_array,
     as_nodes,
     axes_of,
     broadcast,
@@ -80,7 +81,7 @@ def spread(dy: Node, x: Node, axis: Any, keepdims: bool) -> Node:
 def _largest(x: Array, axis: int, keepdims: bool) -> Array:
     """The largest element; -inf if there is none, for the softmax of an empty row."""
     if x.shape[axis]:
-        return np.asarray(np.max(x, axis=axis, keepdims=keepdims))
+        return as_array(np.max(x, axis=axis, keepdims=keepdims))
     shape = [n for i, n in enumerate(x.shape) if keepdims or i != axis]
     if keepdims:
         shape[axis] = 1

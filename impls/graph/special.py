@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradwatch.impls.graph.engine import Array
+from gradwatch.impls.graph.engine import Array, as_array
 
 _BORDER = 1.0  # 1 - erf(1) = .157 loses under three bits
 _TERMS = 24  # the term 2^n / (2n+1)!! is below 2^-70 from n = 22 on
@@ -25,7 +25,7 @@ def erf(x: Array) -> Array:
     result = np.empty_like(size)
     result[near] = _series(size[near])
     result[~near] = 1 - _fraction(size[~near])
-    return np.asarray(np.copysign(result, x).astype(x.dtype))
+    return as_array(np.copysign(result, x).astype(x.dtype))
 
 
 def erfc(x: Array) -> Array:
@@ -37,7 +37,7 @@ def erfc(x: Array) -> Array:
     result[near] = 1 - np.copysign(_series(size[near]), wide[near])
     tail = _fraction(size[~near])
     result[~near] = np.where(wide[~near] < 0, 2 - tail, tail)
-    return np.asarray(result.astype(x.dtype))
+    return as_array(result.astype(x.dtype))
 
 
 def _wide(x: Array) -> Array:
@@ -48,7 +48,7 @@ def _gauss(x: Array) -> Array:
     """exp(-x^2) with a split square, because the rounding error would grow with x^2."""
     head = x.astype(np.float32).astype(x.dtype)  # 24 bits: its square is exact
     small = np.where(head < _VANISHED, (x - head) * (x + head), 0)
-    return np.asarray(np.exp(-head * head) * np.exp(-small))
+    return as_array(np.exp(-head * head) * np.exp(-small))
 
 
 def _series(x: Array) -> Array:
@@ -57,7 +57,7 @@ def _series(x: Array) -> Array:
     for n in range(1, _TERMS):
         term = term * (2 * x * x / (2 * n + 1))
         total = total + term
-    return np.asarray(2 / _ROOT_PI.astype(x.dtype) * _gauss(x) * total)
+    return as_array(2 / _ROOT_PI.astype(x.dtype) * _gauss(x) * total)
 
 
 def _fraction(x: Array) -> Array:
@@ -66,4 +66,4 @@ def _fraction(x: Array) -> Array:
     for n in range(_FRACTIONS, 0, -1):
         tail = x + (n / x.dtype.type(2)) / tail
     value = _gauss(x) / (_ROOT_PI.astype(x.dtype) * tail)
-    return np.asarray(np.where(x == np.inf, 0, value))
+    return as_array(np.where(x == np.inf, 0, value))

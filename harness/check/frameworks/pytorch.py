@@ -31,6 +31,7 @@ from gradwatch.harness.tracing.calls import held, state_of, tensors_in
 from gradwatch.harness.tracing.capture import plain_autograd
 from gradwatch.harness.tracing.traced import Traced, trace
 from gradwatch.harness.workers.arrays import values_of
+from gradwatch.impls import graph
 from gradwatch.impls.backends._torch_products import product_settings
 from gradwatch.impls.backends._torchlike import refusals as refusals
 from gradwatch.impls.backends._torchlike_names import ArrayNames
@@ -292,14 +293,15 @@ def settings(device: str, compute: str | None) -> Iterator[None]:
     """
     has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
     kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
-    drawing = torch.random.fork_rng([] if device == "cpu" else [device])
+    drawn = torch.random.fork_rng([] if device == "cpu" else [device])
     products = _products_on_a_gpu(device, compute)
+    on = contextlib.nullcontext() if device == "cpu" else graph.on(device)
     # Small tensors lose by threads, which wait for each other in a loop: on a busy
     # machine three layers of 300 took twenty times the processor time.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with plain_autograd(), threadpool_limits(1, "blas"), products, kept, drawing:
+        with plain_autograd(), threadpool_limits(1, "blas"), products, kept, drawn, on:
             yield
     finally:
         torch.set_num_threads(threads)

@@ -57,7 +57,7 @@ from gradwatch.harness.judging.rounding.analysis import (
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
 from gradwatch.harness.judging.verdict import sentence, share_of_silent
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, as_array
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]
@@ -186,10 +186,10 @@ class Look:
                 starts = range(0, max(a.shape[-1], 1), TOGETHER)
                 some = (slice(start, start + TOGETHER) for start in starts)
                 products = (a[..., terms] @ b[..., terms, :] for terms in some)
-                return np.asarray(functools.reduce(operator.iadd, products))
+                return as_array(functools.reduce(operator.iadd, products))
             case "sum" | "sum_to" if self.dtype == "float64":
                 total = np.sum(a, summed_axes(node, a.shape), np.longdouble)
-                return np.asarray(total, np.float64).reshape(node.shape)
+                return as_array(total, np.float64).reshape(node.shape)
         return graph.computed(node, arrays, spare)
 
     def _seen(self, node: Node, got: Array) -> tuple[bool, float, Places, float]:
@@ -233,14 +233,14 @@ class Look:
         unit, value = self.arithmetic.roundoff, node.value
         all_ = limit * unit if _rounds(node) else 0.0
         sure = SURE * all_
-        once = 0.0
-        if self.arithmetic.stored is not self.arithmetic.step:
-            once = self.arithmetic.stored.roundoff
+        stored, step = self.arithmetic.stored, self.arithmetic.step
+        once = stored.roundoff if stored is not step else 0.0
         ratios, left, off = [], [np.zeros(0, np.intp)], [np.zeros(0)]
         sides = got.reshape(-1), value.reshape(-1)
-        space = np.empty((2, min(BLOCK, value.size)))
-        for start in range(0, value.size, BLOCK):
-            given, right = (side[start : start + BLOCK] for side in sides)
+        block = value.size if isinstance(value, graph.Foreign) else BLOCK
+        space = np.empty_like(value, shape=(2, min(block, value.size)))
+        for start in range(0, value.size, block):
+            given, right = (side[start : start + block] for side in sides)
             error, ratio = space[:, : right.size]
             np.copyto(error, given)  # a third faster than to subtract of two dtypes
             error -= right

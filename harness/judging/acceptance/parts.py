@@ -179,7 +179,8 @@ def _some(count: int, most: int) -> Places:
 
 
 def _cut(array: Any, box: Box) -> Any:
-    return array[np.ix_(*_places(array.shape, box))] if array.ndim else array
+    cut = array[np.ix_(*_places(array.shape, box))] if array.ndim else array
+    return cut if cut.size > PLACES else np.asarray(cut)  # no device is worth its while
 
 
 def _places(shape: Sequence[int], box: Box) -> list[Places]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, as_array
 
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
 _SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "sum_to")
@@ -155,7 +155,7 @@ class Sweep:
                     new[node] = graph.computed(node, [new[n] for n in node.inputs])
                 if node in edits:
                     touched.add(node)
-                    new[node] = np.asarray(edits[node](new.__getitem__))
+                    new[node] = as_array(edits[node](new.__getitem__))
         return new
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:

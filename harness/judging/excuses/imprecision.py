@@ -39,7 +39,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     unmoved,
 )
 from gradwatch.harness.judging.rounding.thresholds import UNIT
-from gradwatch.impls.graph import PRIMITIVES, Node
+from gradwatch.impls.graph import PRIMITIVES, Node, as_array
 
 Rule = Callable[[At], Error]
 
@@ -65,7 +65,7 @@ def _sum(sums: Precision, at: At) -> Error:
     axes = summed_axes(node, source.shape)
     kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
     places = np.broadcast_to(np.arange(node.size).reshape(kept), source.shape)
-    return np.asarray(_shift_lost(at) + _left_out(at) + _lost(sums, at, places))
+    return as_array(_shift_lost(at) + _left_out(at) + _lost(sums, at, places))
 
 
 def _shift_lost(at: At) -> Error:
@@ -98,7 +98,7 @@ def _left_out(at: At) -> Error:
 def _shift_by_mean(node: Node) -> Error:
     """By how much a product with x - mean(x) moves by a rounding of the mean, in E."""
     if operation(node) == "add":
-        return np.asarray(sum(map(_shift_by_mean, node.inputs)))
+        return as_array(sum(map(_shift_by_mean, node.inputs)))
     for part in _factors(node, DEEP):
         if operation(part) == "subtract" and part.shape == node.shape:
             value, mean = part.inputs
@@ -111,7 +111,7 @@ def _shift_by_mean(node: Node) -> Error:
 def _losses(rows: Array, sums: Precision) -> Error:
     """The relative loss of each partial sum of rounded terms, along the first axis."""
     with np.errstate(all="ignore"):
-        rows = sums.round(rows)
+        rows = sums.round(np.asarray(rows))  # a device adds in another order
         if sums.name == "bfloat16":  # NumPy lacks it
             steps = itertools.accumulate(rows, lambda a, b: sums.round(a + b))
             narrow: Array = np.stack([*steps])
@@ -159,7 +159,7 @@ def _lost(sums: Precision, at: At, places: Array) -> Error:
             losses = np.maximum(losses, _losses(table, sums).max(axis=0))
         one_by_one = np.where(several, SEEN * losses[columns] * total, 0.0)
         lost = np.maximum(lost, one_by_one)
-    return np.asarray(lost / at.u).reshape(at.v.shape)
+    return as_array(lost / at.u).reshape(at.v.shape)
 
 
 def _matmul(sums: Precision, at: At) -> Error:
@@ -174,7 +174,7 @@ def _matmul(sums: Precision, at: At) -> Error:
         ]
         worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
         lost = np.maximum(lost, SEEN * worst)
-    return np.asarray(lost * (at.a @ at.b) / at.u)
+    return as_array(lost * (at.a @ at.b) / at.u)
 
 
 def _log1p(at: At) -> Error:
@@ -187,7 +187,7 @@ def _near_one(at: At, lost: Error) -> Error:
     """What is left of a number near 1 has its own sign, or it is zero."""
     lost = np.where(np.isfinite(lost), lost, 0.0)
     left = at.v >= at.roundoff**2 * lost
-    return np.asarray(np.where(left, np.minimum(lost, at.v), lost) / at.u)
+    return as_array(np.where(left, np.minimum(lost, at.v), lost) / at.u)
 
 
 def _saturated(at: At) -> Error:
@@ -251,7 +251,7 @@ def careless(
                 off = (least < step.least) & (at.v > 0)
                 more = more + np.where(off, at.v * share / at.u, 0.0)
             scale = at.u / at.roundoff if full else 1.0
-            return np.asarray(RULES[name].error(at) + scale * more)
+            return as_array(RULES[name].error(at) + scale * more)
 
         return error
 

@@ -38,7 +38,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     operation,
     terms,
 )
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, as_array
 
 Exponents = NDArray[np.float64]
 Ends = tuple[Exponents, Exponents]
@@ -97,7 +97,7 @@ def risks(
 def _not_zero(node: Node) -> Array:
     """A value with the least number in place of powers that underflow in any type."""
     if operation(node) == "divide":
-        return np.asarray(_not_zero(node.inputs[0]) / node.inputs[1].value)
+        return as_array(_not_zero(node.inputs[0]) / node.inputs[1].value)
     if operation(node) not in ("exp", "exp2", "sigmoid"):
         return node.value
     gone = (node.value == 0) & np.isfinite(node.inputs[0].value)
@@ -107,7 +107,7 @@ def _not_zero(node: Node) -> Array:
 def _is_same(at: _View, found: Array) -> Mask:
     """Where rounding explains what came out."""
     value, error = at.node.value, at.errors.errors[at.node]
-    same = np.asarray((found == value) | np.isnan(value))
+    same = as_array((found == value) | np.isnan(value))
     if value.dtype.kind == "f":
         near = np.abs(found - value) <= at.errors.reach * error
         same |= np.isfinite(found) & near
@@ -165,7 +165,7 @@ class _View:
     def is_other(self, i: int) -> Mask:
         """Where an input is infinite or nan, or is not what the reference has."""
         other = self.given[i] != self.node.inputs[i].value  # true for nan
-        return np.asarray(other | ~np.isfinite(self.given[i]))
+        return as_array(other | ~np.isfinite(self.given[i]))
 
     def reach(self, i: int) -> Error:
         """The deviation of an input that the judge allows, underflow included."""
@@ -180,11 +180,11 @@ class _View:
         """Where an input may be zero."""
         floor = self.errors.arithmetic.step.smallest
         tiny = (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
-        return np.asarray(tiny | ~self.has_sign(i))
+        return as_array(tiny | ~self.has_sign(i))
 
     def has_sign(self, i: int) -> Mask:
         """Where an input has the sign of the reference's value."""
-        return np.asarray(self.errors.sizes[self.node.inputs[i]] > self.reach(i))
+        return as_array(self.errors.sizes[self.node.inputs[i]] > self.reach(i))
 
 
 def _overflowing(at: _View) -> Array:
@@ -200,7 +200,7 @@ def _overflowing(at: _View) -> Array:
     size, error = at.errors.sizes[node], at.errors.errors[node]
     carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
     size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
-    beyond = np.asarray(size + carried >= step.beyond)
+    beyond = as_array(size + carried >= step.beyond)
     if at.name in ("add", "subtract"):
         # An operand that is finite is not beyond the largest number.
         ends = (np.abs(at.value(i)) + at.reach(i) for i in (0, 1))
@@ -226,7 +226,7 @@ def _clashes(at: _View, size: Array) -> Mask:
     if at.name == "matmul":
         zero |= (at.value(0) == 0).any(axis=-1, keepdims=True)
         zero |= (at.value(1) == 0).any(axis=-2, keepdims=True)
-    return np.asarray(at.peaks.overflow(node) & (zero | cancels(node.value, size)))
+    return as_array(at.peaks.overflow(node) & (zero | cancels(node.value, size)))
 
 
 def _plain(at: _View) -> Array:
@@ -321,11 +321,11 @@ class Peaks:
 
     def overflow(self, node: Node) -> Mask:
         """Where some partial product may be rounded to infinity."""
-        return np.asarray(self.ends[node][0] > self.step.overflow)
+        return as_array(self.ends[node][0] > self.step.overflow)
 
     def underflow(self, node: Node) -> Mask:
         """Where some partial product is at most the smallest normal number."""
-        return np.asarray(self.ends[node][1] <= self.step.least)
+        return as_array(self.ends[node][1] <= self.step.least)
 
 
 def peaks(order: Iterable[Node], step: Precision) -> Peaks:
@@ -356,7 +356,7 @@ def cancels(value: Array, size: Array) -> Mask:
 
     That is, where more is missing than half of the digits of float64.
     """
-    return np.asarray(np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5))
+    return as_array(np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5))
 
 
 def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
@@ -390,7 +390,7 @@ def _added(node: Node, terms: Sequence[Array]) -> Array:
     """The sum of all terms, also of those that the node subtracts."""
     terms = [term.astype(np.longdouble) for term in terms]
     if operation(node) == "subtract":
-        return np.asarray(terms[0] + terms[1])
+        return as_array(terms[0] + terms[1])
     return computed(node, *terms)
 
 

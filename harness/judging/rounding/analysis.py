@@ -34,9 +34,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.precisions import Arithmetic, Array, Mask
+from gradwatch.harness.judging.precisions import Arithmetic, Array
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT, FEW_DRAWS
-from gradwatch.impls.graph import Node
+from gradwatch.impls.graph import Node, as_array
 from gradwatch.impls.graph.engine import axes_of
 
 Error = NDArray[np.float64]
@@ -55,12 +55,7 @@ def operation(node: Node) -> str:
 def computed(node: Node, *arrays: Array) -> Array:
     """What the primitive of a node makes of other arrays."""
     assert node.primitive is not None
-    return np.asarray(node.primitive.compute(*arrays, **node.attributes))
-
-
-def everywhere(mask: Mask) -> bool:
-    """Whether all elements are true."""
-    return bool(np.count_nonzero(mask) == mask.size)
+    return as_array(node.primitive.compute(*arrays, **node.attributes))
 
 
 @dataclass(frozen=True)
@@ -286,7 +281,7 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
             if node.primitive and not moves(node):
                 exact = [np.zeros_like(errors.sizes[source]) for source in node.inputs]
                 at = At(node, errors, exact, own=True)
-                own = _settled(np.asarray(errors.rules[node.primitive.name](at)), at.v)
+                own = _settled(as_array(errors.rules[node.primitive.name](at)), at.v)
             found[node] = own if not moves(node) and own.any() else None
     return found
 
@@ -296,7 +291,7 @@ def _error(node: Node, errors: Errors) -> Error:
     if node.primitive is None:
         held = errors.arithmetic.step.round(node.value)
         exact = held == node.value
-        if everywhere(exact):
+        if exact.all():
             errors.peaks[node] = 0.0
             return np.zeros_like(size)
         off = np.abs(held - node.value)
@@ -305,7 +300,7 @@ def _error(node: Node, errors: Errors) -> Error:
     if node in errors.exact:
         return np.zeros_like(size)
     at = At(node, errors, [errors.errors[source] for source in node.inputs])
-    error = np.asarray(errors.rules[node.primitive.name](at), dtype=np.float64)
+    error = as_array(errors.rules[node.primitive.name](at), dtype=np.float64)
     if error.size:
         peak = float(largest(error))
         if peak < np.inf:  # false for nan
@@ -560,7 +555,7 @@ def _contested(at: At) -> Any:
 
 def _largest(at: At) -> Error:
     axis, keepdims = (at.node.attributes[name] for name in ("axis", "keepdims"))
-    return np.asarray(np.max(at.e[0], axis=axis, keepdims=keepdims, initial=0.0))
+    return as_array(np.max(at.e[0], axis=axis, keepdims=keepdims, initial=0.0))
 
 
 def _compare(at: At) -> Error:
@@ -579,7 +574,7 @@ def _logical(at: At) -> Error:
     blur = np.maximum(at.e[0], at.e[1])
     settles = {"and": False, "or": True}.get(at.node.attributes["how"])
     if settles is None:
-        return np.asarray(blur)
+        return as_array(blur)
     settled = [(v == settles) & (e == 0) for v, e in zip(values, at.e, strict=True)]
     return np.where(settled[0] | settled[1], 0.0, blur)
 
