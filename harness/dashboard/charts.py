@@ -92,7 +92,7 @@ def _frame(kind: str) -> tuple[Any, dict[str, models.ColumnDataSource]]:
     plot.add_tools(models.HoverTool(tooltips=lines, renderers=[dots]))
     if kind == "times":
         plot.xaxis.ticker = models.LogTicker(desired_num_ticks=5)
-        plot.xaxis.formatter = models.NumeralTickFormatter(format="0 bd")
+        plot.xaxis.formatter = models.NumeralTickFormatter(format="0 d")
         plot.yaxis.axis_label = "µs"
     else:
         page = models.OpenURL(url="../changes.html#c-@commit", same_tab=True)

@@ -5,7 +5,7 @@
     dx = weight / sqrt(var + eps) * (dy - mean(dy) - h * mean(dy * h))
 
 x (B, C, ...), all else (C); sums and means are over the n elements of a channel, var is
-biased. Training moves the running values by `momentum` towards mean and the *unbiased*
+biased. Training moves the running values by `momentum` towards mean and the unbiased
 var * n / (n - 1); evaluation uses them, as constants: of dx only dy remains.
 """
 

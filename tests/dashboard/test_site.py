@@ -276,6 +276,8 @@ def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     texts = [" ".join(one.text_content().split()) for one in rows]
     assert texts
     assert all(" suspected " in text for text in texts), "nobody has watched"
+    worse = sum("▲" in text and " pass," in text for text in texts)
+    assert f" suspected, {worse} of them slower " in said(site, "index.html")
 
 
 @pytest.mark.slow

@@ -208,6 +208,17 @@ SHOWN = ("torch_autograd", "torch_custom")
 RINGS = "return gradwatch.source(arguments[0], 'rings').get_column('x')"
 
 
+TICKS = """
+const models = Bokeh.documents.flatMap(one => [...one._all_models.values()]);
+const format = models.find(one => one.type == "NumeralTickFormatter");
+return format.doFormat([1e3, 1e5, 1e7], {});"""
+
+
+def test_an_axis_of_bytes_names_its_unit_once(chromium: Chrome, site: Path) -> None:
+    visit(chromium, site / "op" / "add.html")
+    assert chromium.execute_script(TICKS) == ["1 KB", "100 KB", "10 MB"]
+
+
 def test_the_history_rings_the_planted_step(chromium: Chrome, site: Path) -> None:
     op, backend = invented.PLANTED
     visit(chromium, site / "op" / f"{op}.html")
