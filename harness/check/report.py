@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from gradwatch.harness.judging.judgement import Judgement, as_html, as_text
-from gradwatch.harness.project.verdicts import MEANINGS, SIGNS, VERDICTS
+from gradwatch.harness.project.verdicts import MEANINGS, PASSING, SIGNS, VERDICTS
 
 COLUMNS = (
     *("", "tensor", "dtype", "verdict", "got", "expected", "error", "allowed"),
@@ -266,7 +266,8 @@ class Report:
             lines = [row.judgement.message for row in self.rows[:1]]
         lines += self._hidden()
         shown = dict.fromkeys(row[COLUMNS.index("verdict")] for row in self._cells())
-        lines += [f"{v}: {MEANINGS[v]}" for v in shown if v in MEANINGS]
+        says = {*MEANINGS} & {*PASSING}  # of others, the story says it
+        lines += [f"{v}: {MEANINGS[v]}" for v in shown if v in says]
         refused = [r for r in self.rows if r.refused and not r.edge]
         notes = [
             f"note: the candidate {ended}: {trials}"

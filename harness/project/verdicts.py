@@ -32,6 +32,11 @@ MEANINGS = {
     "imprecise": "right, but more is lost than in other algorithms",
     "vacuous": "rounding hides it, so nothing can be said",
     "unsupported": "the page or the framework does not have it",
+    "nonfinite": "inf or nan where the right answer is finite, or the wrong inf",
+    "malformed": "None, another shape or dtype, or an input was overwritten",
+    "error": "it raised an exception",
+    "crash": "its process ended",
+    "timeout": "it did not answer in time",
 }
 
 # A verdict is told by its sign as well as by its colour.

@@ -87,6 +87,13 @@ def test_a_right_page_outside_the_project_agrees(tmp_path):
 WRONG = ("lambda dy: (3 * x**2 * dy,)", "lambda dy: (3 * x * dy,)")
 
 
+def test_the_signs_of_what_is_not_right_are_explained(tmp_path):
+    """Of a known defect no line is printed: its sign alone is in the table."""
+    page = plant(tmp_path, WRONG[0], "lambda dy: 1 / 0")
+    done = gradwatch("agree", "--ops", page, "--regime", "normal", *NUMPY[:2])
+    assert "E error: it raised an exception" in done.stdout
+
+
 def test_a_wrong_backward_disagrees_and_is_named(tmp_path):
     done = gradwatch(
         *("agree", "--ops", plant(tmp_path, *WRONG), "--regime", "normal"),
