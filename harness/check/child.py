@@ -140,8 +140,7 @@ def target(text: str) -> Any:
     # None where JAX alone is installed.
     torch: Any = importlib.util.find_spec("torch") and importlib.import_module("torch")
     if text.isidentifier() and text not in dir(torch):
-        known("op page", text, op_names())
-        return text
+        return _page(text)
     module, _, path = text.partition(":")
     first, *parts = [module, *path.split(".")] if path else text.split(".")
     try:
@@ -171,6 +170,13 @@ def target(text: str) -> Any:
     if not callable(held):
         raise UnknownName(f"{text} is no function: {type(held).__name__}")
     return held
+
+
+def _page(text: str) -> str:
+    """The name of an op page; whoever names a module learns how to name what it has."""
+    if text not in op_names() and importlib.util.find_spec(text):
+        raise UnknownName(f"{text} is a module: write {text}:NAME of a function")
+    return known("op page", text, op_names())
 
 
 def loaded(path: Path) -> ModuleType:

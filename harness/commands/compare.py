@@ -113,8 +113,9 @@ def command(
     a 95 % interval; --json also has the noise, each side compared with itself. Two
     backends of one framework share a process. Backends of different frameworks, and
     commits, are measured in several pairs of fresh processes, until the answer is
-    clear. Of two commits only what they touch is compared. A side whose gradient is
-    wrong is not timed, and the command fails.
+    clear: faster, slower, no difference, not resolved. Of two commits only what they
+    touch is compared. A side whose gradient is wrong is not timed, and the command
+    fails.
 
     \b
     Examples:
@@ -122,7 +123,6 @@ def command(
       gradwatch compare main~3 main --op softmax --backend numpy_manual
       gradwatch compare torch_autograd torch_autograd --op square   the noise
       gradwatch compare origin/main HEAD --limit 600
-    Verdicts: faster, slower, no difference, not resolved.
     Exit code: 1 if a gradient is wrong, a page cannot be run, or nothing could be
     compared; 3 if what is needed for it is missing.
     """

@@ -51,15 +51,15 @@ def command(json_file: str | None, **given: Any) -> int:
     All backends are timed in turn, call by call, in random order, each in its own
     interpreter, with equal numbers of threads. The figure is the median with its 95 %
     interval; the JSON has the samples, and the first call separately. A backend that
-    disagrees is not timed, and the reason is printed. Exit code: 3 if the device is
-    missing, or all requested backends; 1 if a gradient is wrong and no known defect, a
-    page cannot be run, or nothing is timed.
+    disagrees is not timed, and the reason is printed.
 
     \b
     Examples:
       gradwatch time --op layer_norm --size 256x1024
       gradwatch time --size middle --json -
       gradwatch time --device cuda --backend torch_autograd --backend torch_custom
+    Exit code: 1 if a gradient is wrong and no known defect, a page cannot be run, or
+    nothing is timed; 3 if the device is missing, or all requested backends.
     """
     ops, pages, backends = (given.pop(name) for name in ("ops", "pages", "backends"))
     devices = given["devices"]

@@ -188,6 +188,7 @@ def test_what_the_candidate_prints_is_no_result(folder):
         ((f"{FUNCTIONAL}.silu", "--shape", "3", "--dtype", "float23"), "float32"),
         (("torch:linalg.eigvals", "--shape", "3x3"), "before and after the factor"),
         (("softmaxx",), "did you mean 'softmax'?"),
+        (("kernels",), "kernels is a module: write kernels:NAME of a function"),
         ((f"{FUNCTIONAL}.silu", "--shape", "3", "--arg", "dim"), "is not NAME=VALUE"),
         (("a.py", "b.py", "--kernelbench"), "no file at a.py"),
         (("a.py", "--kernelbench"), "takes a problem and a solution"),
