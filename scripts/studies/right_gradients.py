@@ -25,7 +25,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from gradwatch.harness.judging import cases
 from gradwatch.harness.judging.cases import (
     REGIMES,
+    Trial,
     admits,
     constants_of,
     output_shapes,
     problem_with,
 )
-from gradwatch.harness.judging.defects.known import compiled, like
+from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.harness.judging.reference import reference
@@ -105,85 +105,8 @@ COTANGENTS: dict[str, Callable[[Generator, tuple[int, ...]], Array]] = {
     "times 1e30": lambda rng, s: 1e30 * rng.standard_normal(s),
     "times 1e-30": lambda rng, s: 1e-30 * rng.standard_normal(s),
 }
-
-
-#: Values among which a product, a sum or a square leaves the range or loses its digits.
-WIDE = (
-    *("huge", "infnan", "mixed", "binades", "subnormal", "tiny", "large", "shifted"),
-    *("constant", "near overflow", "near the root of overflow"),
-    *("near underflow", "near the root of underflow"),
-)
-HIDDEN = ("infnan", "near overflow", "near the root of overflow", "binades")
-
-
-@dataclass(frozen=True)
-class Defect:
-    """What is not right although a framework's: in these problems only, and why.
-
-    `where` is an expression, as that of a known outcome: of `values`, `case`, `dtype`,
-    `layout`, of what values are `wide` or `hidden`, and of `lost`: a sum in 16 bits of
-    more than 1 / u terms (of ones, bfloat16 gives 256 for any 257 or more). In the
-    cases of the suite sums are too short for that.
-    """
-
-    op: str
-    backends: tuple[str, ...]
-    tensor: str
-    reason: str
-    where: str = "True"
-
-    def covers(self, record: dict[str, Any]) -> bool:
-        """Whether a rejected tensor is one of these."""
-        if record["op"] != self.op or record["backend"] not in self.backends:
-            return False
-        values, u = record["values"], PRECISIONS[record["dtype"]].roundoff
-        names = {"wide": values in WIDE, "hidden": values in HIDDEN, "like": like}
-        names |= {"lost": record["longest"] * u > 1, **record}
-        there = bool(eval(compiled(self.where), names))
-        return there and fnmatchcase(record["tensor"], self.tensor)
-
-
-TORCH, FUSED = ("torch_autograd", "torch_formula"), ("torch_autograd",)
-#: Its backward is dy y / x. In float16, a product of ordinary numbers underflows, too.
-WHOLE_PRODUCT = "the whole product overflows or underflows"
-#: On processors with AVX512_BF16, oneDNN 3.12 multiplies channels in pairs: of an odd
-#: number, the last is paired with the next number in memory, and that times zero.
-BESIDE = "zero times the infinity or nan beside a window"
-#: Its backward reads a cotangent of one image or channel in channels-last order as if
-#: it lay in the order of x: results/pytorch/instance_norm.py.
-CHANNELS_LAST = "the cotangent's strides are not those of x"
-#: results/pytorch/rms_norm.py; `imprecise` where no value itself may overflow.
-CUBE = "1 / rms(x)^3 underflows, and the second term of dx is lost"
-#: What a mask hides is multiplied by 0, and 0 times an infinity is nan.
-MASKED = "hidden 0 * infinity"
-#: One image, or one channel.
-ONE = "like(case, '1x*x*x*-*', '*x1x*x*-1-1 *')"
-#: Of PyTorch 2.13.0 on the CPU, and of the page of cumsum, whose recurrence adds up.
-DEFECTS = (
-    Defect("prod", TORCH, "dx", WHOLE_PRODUCT, "wide or dtype == 'float16'"),
-    Defect("logsumexp", TORCH, "dx", "exp(x - y): y has lost the digits of x", "wide"),
-    Defect("elu", ("torch_formula",), "dx", "dy (exp(x) - 1) + dy", "wide"),
-    Defect(
-        "gelu", FUSED, "*", "x Phi(x) at an infinity: inf * 0", "values == 'infnan'"
-    ),
-    Defect(
-        "attention", FUSED, "d[qkv]", MASKED, "like(case, '*causal=True*') and hidden"
-    ),
-    Defect("masked_attention", FUSED, "d[qkv]", MASKED, "hidden"),
-    Defect(
-        "batch_norm", FUSED, "*", "x is not centred", "like(case, '*training=False*')"
-    ),
-    Defect("bce_with_logits", FUSED, "loss", "1 + exp(-x): lost digits", "wide"),
-    Defect("conv1d", FUSED, "*", BESIDE, "hidden and dtype == 'bfloat16'"),
-    Defect("conv2d", FUSED, "*", BESIDE, "hidden and dtype == 'bfloat16'"),
-    Defect(
-        "instance_norm", FUSED, "d*", CHANNELS_LAST, f"{ONE} and layout == 'permuted'"
-    ),
-    Defect("rms_norm", FUSED, "dx", CUBE, "values == 'near the root of overflow'"),
-    Defect("layer_norm", FUSED, "dbias", "a sum in 16 bits", "lost"),
-    Defect("embedding", TORCH, "dweight", "a sum in 16 bits", "lost"),
-    Defect("cumsum", ("torch_custom",), "dx", "a sum in 16 bits", "lost"),
-)
+#: What is not right although a framework's, and in which problems.
+DEFECTS = known.load(known.DRAWN)
 HONEST_SUM = "honest sum"  # in the place of a backend
 
 
@@ -304,19 +227,29 @@ def tried(campaign: Campaign, op: Op, seed: int, number: int) -> None:
     rng = np.random.default_rng([seed, number])
     problem, facts = drawn(rng, op)
     right = reference(problem)
-    facts |= {"longest": right.longest, "seed": seed, "number": number}
+    facts |= {"longest": right.longest, "seed": seed, "number": number, "known": False}
     facts["layout"] = layout = str(rng.choice(LAYOUTS))
+    trial = Trial(op.name, facts["case"], facts["values"], problem, layout)
     results = computed(problem, layout, right.longest, campaign.not_run)
     for name, version, result in results:
         for j in judge_tensors(right, result.tensors, result.dtypes):
+            facts["known"] = not j.passes and is_known(trial, name, version, j)
             campaign.add(j, backend=name, version=version, **facts)
     if rng.random() < 0.1:
-        facts["backend"] = HONEST_SUM
+        facts |= {"backend": HONEST_SUM, "known": False}
         for problem, way, db in honest_sums(rng):
             right, dtype = reference(problem), problem.dtype
             facts |= {"case": way, "dtype": dtype, "longest": right.longest}
             (j,) = judge_tensors(right, {"db": db}, {"db": dtype})
             campaign.add(j, **facts)
+
+
+def is_known(trial: Trial, backend: str, version: str, j: Judgement) -> bool:
+    """Whether a rejected tensor is a known defect of drawn problems."""
+    return any(
+        one.names(trial, backend, version, j.tensor) and j.verdict in one.verdicts
+        for one in DEFECTS
+    )
 
 
 def run(seconds: float, seed: int, names: Sequence[str]) -> Campaign:
@@ -354,7 +287,7 @@ def main(
     click.echo(f"ops: {dict(campaign.ops)}")
     for (backend, why), n in sorted(campaign.not_run.items()):
         click.echo(f"not run: {backend}, {why} ({n})")
-    new = [r for r in campaign.rejected if not any(d.covers(r) for d in DEFECTS)]
+    new = [record for record in campaign.rejected if not record["known"]]
     click.echo(f"{sum(counts.values())} tensors, {len(campaign.rejected)} rejected")
     click.echo(f"{len(new)} of these are no known defect")
     for record in new[:40]:

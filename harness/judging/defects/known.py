@@ -2,7 +2,8 @@
 
 An entry of outcomes.json is one defect, with clauses where it shows, such as
 "isinf(weight)" or "like(case, '*tanh*')". A run fails for a wrong verdict that no entry
-lists, and for an entry that it reaches and whose defect is gone.
+lists, and for an entry that it reaches and whose defect is gone. Those of drawn.json
+show in no case of the suite, but in problems that are drawn at random.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.harness.project.verdicts import PASSING, VERDICTS
 from gradwatch.impls.catalogue import is_ours, op_names
 
-FILE = Path(__file__).with_name("outcomes.json")
+FILE, DRAWN = map(Path(__file__).with_name, ("outcomes.json", "drawn.json"))
 
 
 class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -204,6 +205,7 @@ def names_in(trial: Trial) -> dict[str, Any]:
         "empty": problem.empty,
         "regime": trial.regime,
         "case": trial.case,
+        "layout": trial.layout,
         "dtype": problem.dtype,
         "name": trial.name,
         "some": some,
