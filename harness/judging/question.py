@@ -82,7 +82,7 @@ class Question(Asked):
         found: dict[str, Judgement] = {}
         large = any(a is not None and a.size >= LARGE for a in got.values())
         if large and self.known is None:
-            looked = Look(self.build, self.dtype, got, dtypes, self.compute)
+            looked = Look(self, got, dtypes)
             found = looked.judgements
             far = [n for n in got if n in looked.far and n not in found]
             parts = len(far) * OPERATION * looked.operations

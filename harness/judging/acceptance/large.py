@@ -38,7 +38,7 @@ from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
 from gradwatch.harness.judging.reference import (
-    Build,
+    Asked,
     Truth,
     require_subnormals,
     underflow_of,
@@ -104,23 +104,14 @@ class Look:
     """
 
     def __init__(
-        self,
-        build: Build,
-        dtype: str,
-        got: Mapping[str, Array | None],
-        dtypes: Mapping[str, str],
-        compute: str | None = None,
+        self, asked: Asked, got: Mapping[str, Array | None], dtypes: Mapping[str, str]
     ) -> None:
-        """Look at what `Question.judge` was given.
-
-        `build` gives the nodes by name, not evaluated, for leaves of a type; `compute`
-        is the precision inside, by default what frameworks do.
-        """
+        """Look at what `Question.judge` was given."""
         require_subnormals()
         with graph.ties("first"):
-            nodes = build(np.dtype(np.float64))
-        order = graph.topological_order(nodes.values())
-        self.arithmetic, self.dtype = arithmetics(dtype, compute)[0], dtype
+            nodes = asked.build(np.dtype(np.float64))
+        order, dtype = graph.topological_order(nodes.values()), asked.dtype
+        self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
         self.tied = False
         self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}

@@ -100,7 +100,7 @@ class Rule:
 
     @property
     def adds(self) -> bool:
-        """Whether the result is a sum of its inputs, or of their elements."""
+        """Whether the result is a sum: of inputs, of elements or of their products."""
         return len(self.slopes) > 1 or self.terms is not None
 
 

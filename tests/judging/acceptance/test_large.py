@@ -2,7 +2,6 @@
 
 import gc
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -58,7 +57,7 @@ def early(made, got):
 
 def looked_at(made, got, dtypes):
     """Judgements of all tensors; None where one is not accepted."""
-    look = large.Look(partial(nodes_of, made), made.dtype, got, dtypes)
+    look = large.Look(Asked.of(made), got, dtypes)
     found = look.judgements
     return tuple(found.values()) if len(found) == len(got) else None
 
@@ -397,7 +396,7 @@ def made_asked(request):
 def look(build, got):
     tracemalloc.start()
     try:
-        found = large.Look(build, "float32", got, dict.fromkeys(got, "float32"))
+        found = large.Look(Asked(build, "float32"), got, dict.fromkeys(got, "float32"))
         return found, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
