@@ -31,7 +31,12 @@ from gradwatch.harness.project.records import (
     CompareSummary,
     Phase,
 )
-from gradwatch.harness.project.requested import Required, affected, has_dialect
+from gradwatch.harness.project.requested import (
+    Required,
+    affected,
+    dialect_of,
+    has_dialect,
+)
 from gradwatch.harness.timing.compare import (
     LEAST,
     PAIRS,
@@ -202,7 +207,7 @@ def _compared(
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
     timed, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
     with progress("comparing", limit) as advance, judging() as judge:
-        for one, other, plan in plans:
+        for one, other, plan in sorted(plans, key=_is_definition):
             what = f"{plan.trial.name} {one.backend}"
             if spent > limit:  # a wrong gradient is told all the same
                 with _noted(failed, what):
@@ -225,6 +230,11 @@ def _compared(
     more = rest * spent / max(timed, 1)
     left = f"{rest} more, only judged: about {more:.0f} s; --limit {spent + more:.0f}"
     return rows, in_order, left if rest else ""
+
+
+def _is_definition(plan: tuple[Side, Side, Plan]) -> bool:
+    """Whether a formula is run: kernels come first, since not all may be timed."""
+    return dialect_of(plan[0].backend) == "formula"
 
 
 def _line(why: str, whats: Sequence[str]) -> str:

@@ -42,6 +42,18 @@ def test_a_page_that_cannot_be_run_fails_a_comparison_and_costs_no_other(
     assert why == "broken.py: ModuleNotFoundError: No module named 'no_such_module'"
 
 
+def test_kernels_are_compared_before_the_formula_that_defines_them(monkeypatch):
+    """The limit left the kernel of a first commit untimed, beside two formulas."""
+    seen = []
+    monkeypatch.setattr(compare, "compare_phases", lambda a, *_: seen.append(a) or [])
+    monkeypatch.setattr(compare, "judging", lambda: nullcontext(lambda *asked: None))
+    plan = compare.Plan(SimpleNamespace(name="silu[8]"), 1.0)
+    names = "numpy_graph", "torch_formula", "torch_autograd", "numpy_manual"
+    plans = [(SimpleNamespace(backend=name), None, plan) for name in names]
+    compare._compared(plans, ["forward"], 1000.0)
+    assert [side.backend for side in seen] == [*names[2:], *names[:2]]
+
+
 def test_what_was_not_compared_is_counted_with_the_limit_that_would_do(monkeypatch):
     now = [0.0]
 
