@@ -74,6 +74,11 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
         return as_array((up - down) / 2), as_array((up + down) / 2)
 
 
+def _within(values: Array, top: float) -> bool:
+    """Whether no value is larger, or nan: most often so, and soon seen."""
+    return not values.size or bool(-top <= values.min() and values.max() <= top)
+
+
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
@@ -110,6 +115,7 @@ class Draws:
             if less is None or (own != less).any()
         }
         self._choices = frozenset(filter(is_choice, order))
+        self._digits: dict[Node, tuple[int, Array]] = {}
         top = NEAR * errors.arithmetic.step.largest
         sizes = (a for n in order for a in (errors.sizes[n], self.own[n]))
         self.hot = any(a.size and not largest(a) < top for a in sizes if a is not None)
@@ -245,9 +251,11 @@ class Draws:
 
     def _narrow(self, pair: Pair) -> Pair:
         """What the narrow type makes of values."""
-        beyond = self.errors.arithmetic.step.beyond
+        step = self.errors.arithmetic.step
         plus, minus = (
-            np.where(np.abs(side) >= beyond, np.copysign(np.inf, side), side)
+            side
+            if _within(side, step.largest)
+            else np.where(np.abs(side) >= step.beyond, np.copysign(np.inf, side), side)
             for side in pair
         )
         return plus, minus
@@ -260,14 +268,16 @@ class Draws:
         if width is None:
             return pair
         plus, minus = pair
-        moved = as_array((share * width) * noise(node))
+        moved = as_array((width if share == 1 else share * width) * noise(node))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
         if self.hot:  # no rounding of a finite number leads beyond the largest one
             top = self.errors.arithmetic.step.largest
             upper, lower = (
-                np.where(np.isinf(side), side, np.clip(side, -top, top))
+                side
+                if _within(side, top)
+                else np.where(np.isinf(side), side, np.clip(side, -top, top))
                 for side in (upper, lower)
             )
         return upper, lower
@@ -276,15 +286,11 @@ class Draws:
         """Random numbers from -1/2 to 1/2, or the outer half of these."""
         noise: Array
         if alike:  # the same for the same digits; odd, as rounding is
-            digits = self.errors.arithmetic.step.digits
-            part = np.where(np.isfinite(node.value), np.frexp(node.value)[0], 0.0)
-            held = np.rint(np.ldexp(np.abs(part), digits))
-            different, place = 2**digits + 1, held.astype(np.intp)
-            if digits > FEW:
-                found, place = np.unique(held, return_inverse=True)
-                different, place = found.size, place.reshape(held.shape)
+            if node not in self._digits:
+                self._digits[node] = self._digits_of(node)
+            different, place = self._digits[node]
             of_each = rng.random(different, dtype=np.float32) - np.float32(0.5)
-            noise = np.where(part < 0, -of_each[place], of_each[place])
+            noise = np.concatenate((of_each, -of_each))[place]
         else:
             noise = rng.random(node.shape, dtype=np.float32)
             noise -= 0.5
@@ -294,6 +300,19 @@ class Draws:
             if together:  # nor of one sign here and another there: partial sums
                 noise = np.copysign(noise, noise.sum())
         return noise
+
+    def _digits_of(self, node: Node) -> tuple[int, Array]:
+        """How many different digits a value has, and which; those below zero behind."""
+        digits = self.errors.arithmetic.step.digits
+        value = np.asarray(node.value)  # random numbers are NumPy's
+        part = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
+        held = np.rint(np.ldexp(np.abs(part), digits))
+        different, place = 2**digits + 1, held.astype(np.intp)
+        if digits > FEW:
+            found, place = np.unique(held, return_inverse=True)
+            different, place = found.size, place.reshape(held.shape)
+        place = place + different * (part < 0)
+        return different, place.astype(np.min_scalar_type(2 * different))
 
     def _weights(
         self,

@@ -42,8 +42,8 @@ Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
 Box = tuple[Places | None, ...]
 #: Parts of one node that are computed by themselves. Each needs others of what comes
-#: before it, so that of a scan in k steps there were 2^k.
-APART = 4
+#: before it, so that of a scan in k steps there were 2^k; and so many of other heads.
+APART, HEADS = 4, 16
 #: Elements of the largest tensor in a sample.
 PLACES = 1024
 #: Calls inside each other, of which a part takes some for each operation on its way.
@@ -90,8 +90,13 @@ class Parts:
         return known[key]
 
     def _apart(self, node: Node, box: Box, key: tuple[bytes | None, ...]) -> Node:
-        """A part by itself, or, of a node with many, from one that holds several."""
-        known = self._known[node]
+        """A part by itself, or, of a node with many, from one that holds several.
+
+        Heads that have nothing in common are no reason for a larger one, if few.
+        """
+        known = [*self._known[node]]
+        if len(known) < HEADS:
+            known = [k for k in known if _meet(k[:-2], box[:-2])]
         axes = range(node.ndim)
         alike = [box[i] is None or {k[i] for k in known} <= {key[i]} for i in axes]
         if len(known) < APART or all(alike):
@@ -134,6 +139,12 @@ class Parts:
         lengths = held.shape[len(ahead) :]
         index = np.ravel_multi_index(inside, lengths) if inside else some
         return gather(held, index=np.where(flat < 0, -1, index), **how)
+
+
+def _meet(key: tuple[bytes | None, ...], box: Box) -> bool:
+    """Whether two boxes have elements in common."""
+    pairs = ((k, p) for k, p in zip(key, box, strict=True) if k and p is not None)
+    return all(np.isin(p, np.frombuffer(k, np.intp)).any() for k, p in pairs)
 
 
 class Sample(Parts):

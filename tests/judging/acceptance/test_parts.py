@@ -81,6 +81,22 @@ def test_a_part_of_a_scan_has_no_more_nodes_for_more_steps():
     np.testing.assert_allclose(part.value, node.value[1:2, [5, 70]], rtol=1e-13)
 
 
+def test_scores_of_one_head_are_no_reason_to_compute_those_of_all():
+    """Each of four tensors is wrong in another head, and two need all of its scores."""
+    x = graph.variable(RNG.standard_normal((8, 64, 4)))
+    scores = graph.exp(x @ graph.permute_dims(x, (0, 2, 1)) / 8.0)
+    y = scores / graph.sum(scores, -1, keepdims=True) @ x
+    dx = graph.gradient([y], [RNG.standard_normal(y.shape)], [x])[0]
+    parts, some = Parts(), np.array([3, 40])
+    made = [
+        parts.part(node, (np.array([head]), some + head, None))
+        for head, node in enumerate((y, dx, y, dx, y, dx))
+    ]
+    assert max(n.size for n in graph.topological_order(made)) == 64 * 64
+    whole = dx.value[5:6, some + 5]
+    np.testing.assert_allclose(made[-1].value, whole, rtol=1e-12)
+
+
 def asked(name, dtype, monkeypatch):
     """A question that is too large to be judged in full, and right answers."""
     monkeypatch.setattr(question, "FULL", 0)
