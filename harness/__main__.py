@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from gradwatch._extras import explained
-from gradwatch.harness.console.streams import legible_streams, nowhere
+from gradwatch.harness.console.streams import clear, legible_streams, nowhere
 from gradwatch.harness.project import git
 from gradwatch.harness.project.paths import PROJECT
 from gradwatch.impls import catalogue
@@ -183,6 +183,7 @@ def _page_of(error: Exception) -> str:
 
 
 def _say(message: str) -> None:
+    clear()
     click.echo(f"gradwatch: {message}", err=True)
 
 

@@ -13,6 +13,7 @@ import click
 from gradwatch.harness.check import child
 from gradwatch.harness.check.shapes import COMPLEX
 from gradwatch.harness.console import options as options
+from gradwatch.harness.console.streams import clear
 from gradwatch.harness.console.terminal import ending, keep, output
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -186,18 +187,21 @@ def command(
 
 def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a process of its own, or how it ended without one."""
-    with Child(
-        child.check,
-        blamed="the code that was checked",
-        variables={},
-        environment=bare_environment() if request["untrusted"] else None,
-        stdout=sys.stderr,  # what the caller's code prints is no result
-        alone=True,  # what it starts ends with it
-        traced=True,
-    ) as process:
-        process.patience = request["timeout"]
-        process.ask(request)
-        found = process.answer(dict[str, Any])
+    try:
+        with Child(
+            child.check,
+            blamed="the code that was checked",
+            variables={},
+            environment=bare_environment() if request["untrusted"] else None,
+            stdout=sys.stderr,  # what the caller's code prints is no result
+            alone=True,  # what it starts ends with it
+            traced=True,
+        ) as process:
+            process.patience = request["timeout"]
+            process.ask(request)
+            found = process.answer(dict[str, Any])
+    finally:
+        clear()
     if isinstance(found, Failed):
         return {"ended": f"{found.message}{found.case and f', at {found.case}'}"}
     return found

@@ -77,4 +77,9 @@ def ticking(
     finally:
         over.set()
         thread.join()
-        sys.stderr.write(ANEW if shown else "")
+        clear()
+
+
+def clear() -> None:
+    """Remove the line of `ticking` from a terminal, where its process has ended."""
+    sys.stderr.write(ANEW if sys.stderr.isatty() else "")

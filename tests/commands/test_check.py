@@ -1,5 +1,6 @@
 """`gradwatch check`: one clear line whatever the caller does, never a false 0."""
 
+import io
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from gradwatch.harness.check import child
 from gradwatch.harness.commands import check as check_command
+from gradwatch.harness.console import streams
 from gradwatch.harness.project import documents
 from tests.command_line import gradwatch
 
@@ -148,6 +150,23 @@ def test_what_ends_the_process_is_one_line(folder, candidate, said):
     lines = [li for li in done.stderr.splitlines() if li.startswith("gradwatch: ")]
     (line,) = [li for li in lines if "checking" not in li]  # on a busy machine
     assert said in line
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_no_line_of_progress_stays_when_its_process_is_ended(monkeypatch):
+    def interrupted(*_):
+        sys.stderr.write("gradwatch: checking, 4 s")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check_command.Child, "ask", interrupted)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pytest.raises(KeyboardInterrupt):
+        check_command._asked({"untrusted": False, "timeout": 9.0})
+    assert sys.stderr.getvalue().endswith(f"checking, 4 s{streams.ANEW}")
 
 
 @pytest.mark.parametrize(
