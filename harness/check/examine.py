@@ -25,7 +25,7 @@ from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SAYS_NOTHING, SMALL
-from gradwatch.harness.judging.verdict import allowed, is_zero, zeros_pass
+from gradwatch.harness.judging.verdict import allowed, is_zero, vanished, zeros_pass
 from gradwatch.harness.tracing import callers_place
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls import graph
@@ -209,7 +209,7 @@ class Bench:
         if sum(node.size for node in known.order("first")) > FULL:
             return row  # every value would be held three times
         self.growth = self.growth or Growth(known)
-        return replace(row, step=self.growth.explain(judgement.tensor))
+        return replace(row, step=self.growth.explain(judgement))
 
     def oddities(self, rows: Sequence[Row]) -> Iterator[str]:
         """What is neither right nor wrong, a note each."""
@@ -476,7 +476,7 @@ class Growth:
         order = graph.topological_order([*sweep.order, *self.nodes.values()])
         graph.forward(order)
         draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
-        self.least = narrowest.roundoff
+        self.least, self.arithmetic = narrowest.roundoff, narrowest
         with np.errstate(all="ignore"):
             pairs = draws.pair(np.random.default_rng(0), {*order})
             self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
@@ -488,9 +488,11 @@ class Growth:
         share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
         return max(float(share), self.least) if share < np.inf else 1.0
 
-    def explain(self, tensor: str) -> str:
+    def explain(self, of: Judgement) -> str:
         """The step before a tensor that makes most of it, its line, and a way round."""
-        shares, end = self.shares, self.nodes[tensor]
+        shares, end = self.shares, self.nodes[of.tensor]
+        if not of.radius < np.inf and (lost := vanished(end, self.arithmetic)):
+            return f"{lost}: compute with it in float32, or take a larger one"
         behind = dict.fromkeys([end])
         for node in reversed(graph.topological_order([end])):
             if node in behind:  # and what is hardly felt in it is not

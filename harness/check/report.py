@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -262,6 +263,9 @@ class Report:
         worst = sorted(map(_shown, heaps), key=lambda row: row.rank, reverse=True)
         lines = [row.story for row in worst[:3]]
         lines += self._diagnoses(worst)
+        rows = map(_shown, _by_line(self._deciding).values())
+        lost = [r for r in rows if r.judgement.verdict == "imprecise"]
+        lines += [r.story for r in lost if not math.isfinite(r.judgement.got)][:3]
         if not self.judged:
             lines = [row.judgement.message for row in self.rows[:1]]
         lines += self._hidden()

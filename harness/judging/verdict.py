@@ -169,18 +169,22 @@ class _Tensor:
         )
         return np.where(finite, self.got, self.node.value) if leaves else self.got
 
-    def off_as_a_whole(self) -> bool:
-        """Whether the tensor as a whole is wrong, and no careless sums explain it.
+    def as_a_whole(self) -> tuple[bool, bool]:
+        """Whether the tensor as a whole is wrong, and whether careless sums explain it.
 
-        Infinities and nan that underflow may explain are `overflowed`'s.
+        They do where they explain no zeros. Infinities and nan that underflow may
+        explain are `overflowed`'s.
         """
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
         whole = self._whole(self.own)
-        if whole is None or whole.worst(got)[0] <= whole.limit:
-            return False
         excuse = self._whole(self.own, careless=self.right.dtype)
-        return excuse is not None and excuse.worst(got)[0] > EXCUSED
+        if whole is None or excuse is None:
+            return False, False
+        explained, total = excuse.worst(got)[0] <= EXCUSED, excuse.parts[0]
+        tells = EXCUSED * float(total.norm) <= MOST * float(total.size)
+        off = whole.worst(got)[0] > whole.limit and not explained
+        return off, explained and tells
 
     def _whole(self, arithmetic: Arithmetic, *, careless: str = "") -> Whole | None:
         wholes = self.right.wholes(self.convention, arithmetic, careless=careless)
@@ -297,6 +301,15 @@ def allowed(right: Reference, convention: str, tensor: str) -> Error:
         return np.asarray(right.limit * radius)
 
 
+def vanished(node: Node, arithmetic: Arithmetic) -> str:
+    """The constants before a node that are 0 in an arithmetic, in words."""
+    step = arithmetic.step
+    leaves = (n.value for n in topological_order([node]) if n.primitive is None)
+    scalars = (float(v) for v in leaves if v.ndim == 0 and v.dtype.kind == "f")
+    found = dict.fromkeys(f"{v:g}" for v in scalars if 0 < abs(v) <= step.nothing)
+    return f"{' and '.join(found)} is 0 in {step.name}" if found else ""
+
+
 def is_zero(right: Reference, tensor: str) -> bool:
     """Whether a tensor is zero but for rounding, and a lost term would be seen.
 
@@ -352,17 +365,21 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     lost = judgement.verdict == "nonfinite"
     if lost and not asked.overflowed():
         return judgement
-    if judgement.vacuous >= MOST and asked.off_as_a_whole():
-        return judgement
     sums = asked.own.step.name
     explained, tells = asked.explained(sums)
     if not explained:
         return judgement
+    if judgement.vacuous >= MOST or not tells:
+        off, tells_all = asked.as_a_whole()
+        if off:
+            return judgement
+        tells |= tells_all
     if not tells:
         why = "a careless algorithm may lose so much that nothing is told"
         message = f"{judgement.message}; {why}"
         return replace(judgement, verdict="vacuous", message=message)
-    why = OVERFLOWED if lost else LOSS.format(sums)
+    why = vanished(asked.node, asked.own) or OVERFLOWED
+    why = why if lost else LOSS.format(sums)
     return replace(
         judgement,
         verdict="imprecise",
@@ -508,9 +525,9 @@ def _ratios(truth: Truth, got: Array) -> tuple[Error, bool]:
     with np.errstate(all="ignore"):
         error = np.abs((got - truth.value).astype(np.float64))
         ratios: Error = error / truth.radius
-        if ratios.size and largest(ratios) < np.inf:  # false for nan
-            return ratios, False
         due = truth.infinite
+        if ratios.size and largest(ratios) < np.inf and not due.any():  # nan is not
+            return ratios, False
         judged = np.isfinite(truth.value) & np.isfinite(truth.radius) & ~due
         right = np.copysign(np.inf, truth.value)
         lost = (judged & ~np.isfinite(got)) | (due & (got != right))

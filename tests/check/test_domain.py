@@ -430,6 +430,30 @@ def test_the_step_is_the_one_that_cancels_and_not_one_beside_it():
     assert all("near = (x + 1e7) - 1e7" in r.step for r in found)
 
 
+def test_a_constant_that_is_zero_in_the_precision_is_named():
+    """In float16 1e-8 is 0, and so is the square of 1e-4."""
+
+    def normed(x):
+        return x / (x.square().sum(-1, keepdim=True) + 1e-8).sqrt()
+
+    x = 1e-4 * torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    found = check(normed, None, (x,), dtypes="float16", quick=True)
+    said = "nothing could be said of y, dx in float16; 1e-08 is 0 in float16: compute"
+    assert said in str(found)
+    assert "grows" not in str(found)
+
+
+def test_so_it_is_where_nan_comes_of_it():
+    def step(m, v):
+        return m / (v.sqrt() + 1e-8)
+
+    m = torch.tensor([0.0, 1.0, 2.0])
+    found = check(step, None, (m, m.clone()), dtypes="float16", quick=True)
+    assert found.passes
+    assert "y[0]: got nan, expected 0" in str(found)
+    assert "1e-08 is 0 in float16" in str(found)
+
+
 def test_what_no_single_step_hides_has_a_way_round_too():
     def chaotic(x):
         h = x.bfloat16()

@@ -72,6 +72,15 @@ def test_where_overflow_is_certain_the_right_infinity_is_due(got, passes):
     assert j.passes is passes
 
 
+@pytest.mark.parametrize("beside", [1.0, 100.0])
+def test_a_finite_number_where_an_infinity_is_due_is_nonfinite(beside):
+    """That of exp(100) in float32 is 2.7e43; nothing else that came is infinite."""
+    x = np.array([beside, 100.0], "float32")
+    (j,) = judge(EXP, [x], np.ones(2), [np.array([np.e, 3e38], "float32")])
+    assert (j.verdict, j.ratio) == ("nonfinite", np.inf)
+    assert "expected 2.68" in j.message
+
+
 @pytest.mark.parametrize(
     ("y", "got", "passes"),
     [

@@ -6,7 +6,8 @@ Algorithms, 2nd ed., section 4.2). A lost term is no imprecision: a sum's excuse
 therefore not that worst case, but what is seen. The very terms are added up one by one
 in the precision in question, and twice the largest loss of any partial sum, relative to
 its terms' magnitudes, is allowed. Where n u > 1 there is no bound (section 3.1), and no
-excuse.
+excuse for an element. But terms of both signs lose little, which a tensor as a whole
+shows: each rounding is that of a partial sum (Higham and Mary 2019).
 
 A function that saturates may be computed as its distance from 1: it has two roundings
 of 1. An input may be recovered from sums (`recovered`). Factors multiplied in another
@@ -59,13 +60,13 @@ _SHRINKING = [name for name, rule in RULES.items() if rule.powers and rule.round
 _SUMS = ("add", "subtract")
 
 
-def _sum(sums: Precision, at: At) -> Error:
+def _sum(sums: Precision, at: At, *, full: bool = False) -> Error:
     """A sum is a scatter of its terms to where they are added up."""
     (source,), node = at.node.inputs, at.node
     axes = summed_axes(node, source.shape)
     kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
     places = np.broadcast_to(np.arange(node.size).reshape(kept), source.shape)
-    return as_array(_shift_lost(at) + _left_out(at) + _lost(sums, at, places))
+    return as_array(_shift_lost(at) + _left_out(at) + _lost(sums, at, places, full))
 
 
 def _shift_lost(at: At) -> Error:
@@ -109,9 +110,17 @@ def _shift_by_mean(node: Node) -> Error:
 
 
 def _losses(rows: Array, sums: Precision) -> Error:
-    """The relative loss of each partial sum of rounded terms, along the first axis."""
+    """The relative loss of each partial sum of rounded terms, along the first axis.
+
+    Where n u > 1, of all terms alone: the root of the sum of the squares of half a unit
+    in the last place of each partial sum, as if these roundings were independent.
+    """
     with np.errstate(all="ignore"):
         rows = sums.round(np.asarray(rows))  # a device adds in another order
+        if len(rows) * sums.roundoff > 1:
+            halves = np.exp2(np.frexp(np.cumsum(rows, axis=0))[1] - 1) * sums.roundoff
+            off = np.linalg.norm(halves.astype(np.float64), axis=0, keepdims=True)
+            return np.asarray(np.nan_to_num(off / np.abs(rows).sum(axis=0)))
         if sums.name == "bfloat16":  # NumPy lacks it
             steps = itertools.accumulate(rows, lambda a, b: sums.round(a + b))
             narrow: Array = np.stack([*steps])
@@ -134,10 +143,10 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
     return np.moveaxis(excused, 0, axis)
 
 
-def _lost(sums: Precision, at: At, places: Array) -> Error:
+def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
     """What is lost at each place where terms are added up, in E.
 
-    One rounding of each term, or what is lost one by one, but where n u > 1.
+    One rounding of each term, or what is lost one by one: where n u > 1 in `full`.
     """
     values, size = at.node.inputs[0].value.reshape(-1), at.node.size
     places = places.reshape(-1)
@@ -145,7 +154,7 @@ def _lost(sums: Precision, at: At, places: Array) -> Error:
     counts = np.bincount(places[taken], minlength=size)
     total = np.bincount(places[taken], np.abs(values[taken]).astype(float), size)
     lost = np.where(counts > 1, sums.roundoff * total, 0.0)
-    several = (counts > 1) & (counts * sums.roundoff <= 1)
+    several = (counts > 1) & (full | (counts * sums.roundoff <= 1))
     columns = np.cumsum(several) - 1
     if several.any() and counts[several].max() * (columns[-1] + 1) <= MOST:
         taken = taken[several[places[taken]]]
@@ -228,7 +237,7 @@ def careless(
     `lost` is what is `recovered`; in `full` all losses count in draws of honest size.
     """
     own: dict[str, Rule] = {
-        **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums)),
+        **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums, full=full)),
         "cumulative_sum": functools.partial(_cumulative_sum, sums),
         "scatter_add": lambda at: _lost(sums, at, _places(at.node)),
         "matmul": functools.partial(_matmul, sums),
