@@ -33,7 +33,7 @@ from gradwatch.harness.agreement.suite import (
     judged,
 )
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, keep, output, progress
+from gradwatch.harness.console.terminal import ending, keep, many, output, progress
 from gradwatch.harness.dashboard.matrix import family_of, short
 from gradwatch.harness.hosts import agree_on_hosts, connected
 from gradwatch.harness.project import documents as recording
@@ -188,7 +188,7 @@ def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     if not agreed.judged:
         return "nothing was judged"
     wrong = sorted({(r.op, r.backend) for r in agreed.unexpected})
-    ops = _many(len({r.op for r in agreed.records}), "op")
+    ops = many(len({r.op for r in agreed.records}), "op")
     if wrong or agreed.gone:
         named = ", ".join(map(" on ".join, wrong[:3])) + ", ..." * (len(wrong) > 3)
         line = f"{len({op for op, _ in wrong})} of {ops} not as expected"
@@ -197,17 +197,13 @@ def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
     else:
         ran = {r.backend for r in agreed.records if r.verdict != "unsupported"}
         line = f"{ops} {'agrees' if ops == '1 op' else 'agree'} on"
-        line += f" {_many(len(ran), 'backend')}:"
+        line += f" {many(len(ran), 'backend')}:"
         line += f" {summary.verdicts.get('agree', 0)} of {summary.judged} tensors"
         if summary.vacuous_share:
             line += f", {summary.vacuous_share:.0%} vacuous"
     known = {(r.op, r.backend, r.verdict) for r in agreed.records if r.listed}
-    line += f"; {_many(len(known), 'known defect')}" if known else ""
+    line += f"; {many(len(known), 'known defect')}" if known else ""
     return line + f" ({seconds:.1f} s)"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _absent(agreed: Agreement, summary: AgreeSummary) -> str:

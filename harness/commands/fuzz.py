@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from gradwatch.harness.agreement import store
 from gradwatch.harness.agreement.fuzz import Hunt
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import ending, output, progress, say
+from gradwatch.harness.console.terminal import ending, many, output, progress, say
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import FindingRecord, FuzzSummary
 from gradwatch.harness.project.requested import Required
@@ -75,7 +75,7 @@ def command(
         try:
             _hunt(asked, child, run, folder, advance)
         except KeyboardInterrupt:
-            say(f"interrupted; {len(run.findings)} findings are kept")
+            say(f"interrupted; {many(len(run.findings), 'finding')} kept")
     summary = FuzzSummary(
         tried=run.tried, findings=len(run.findings), seed=seed, failed=run.failed
     )
@@ -85,7 +85,7 @@ def command(
     if json_file != "-":
         scripts = sorted(one.script for one in run.findings.values())
         ending(
-            f"{len(scripts)} findings in {run.tried} trials",
+            f"{many(len(scripts), 'finding')} in {many(run.tried, 'trial')}",
             "yellow" if scripts or not run.tried else "green",
             next_step=f"python {folder / scripts[0]}" if scripts else "",
         )

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import output, progress
+from gradwatch.harness.console.terminal import many, output, progress
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project import documents as recording
@@ -146,7 +146,7 @@ def show(score: Score, summary: SelftestSummary) -> None:
     for backend, why in sorted(score.missing.items()):
         line(f"not run: {backend}: {why}", style="yellow")
     console.print(
-        f"{summary.planted} planted errors over {summary.ops} ops: "
+        f"{many(summary.planted, 'planted error')} over {many(summary.ops, 'op')}: "
         f"{summary.runs} runs, of which {summary.counted} are visible in their "
         f"precision and {len(missed)} were missed; {summary.seconds} s"
     )

@@ -80,6 +80,11 @@ def show_grouped(
             console.print(" ", line, soft_wrap=True)
 
 
+def many(count: int, what: str) -> str:
+    """A count of things, by the word for one of them."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 class _Console(Console):
     """A console that survives a closed pipe, such as `| head`: the run goes on."""
 

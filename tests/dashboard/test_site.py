@@ -259,6 +259,15 @@ def test_a_known_defect_of_another_order_looks_like_none_that_is_new(
     assert "jvp ✓ agree" in said(site, "op/add.html")
 
 
+def test_a_history_of_one_commit_confirms_nothing(results: Path) -> None:
+    invented.write_history(results, 1, ops=invented.PLANTED[:1])
+    told = said(written(results))
+    assert "Times, but no history yet" in told
+    assert "nothing confirmed" not in told
+    assert "History: 1 commit, to" in told
+    assert "The commit and what changed" in told
+
+
 @pytest.mark.slow
 def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     invented.write_history(results, invented.STEP + 12, ops=invented.PLANTED[:1])
