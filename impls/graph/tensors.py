@@ -289,7 +289,7 @@ _ALIKE = (
     *("sqrt", "reciprocal", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
     *("arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh", "arctanh"),
     *("abs", "hypot", "copysign", "nextafter", "floor", "ceil", "trunc"),
-    *("maximum", "minimum", "fmin", "less", "less_equal"),
+    *("maximum", "minimum", "fmax", "fmin", "less", "less_equal"),
     *("greater", "greater_equal", "not_equal", "isnan", "isinf", "isfinite", "signbit"),
     *("logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and"),
     *("bitwise_or", "bitwise_xor"),

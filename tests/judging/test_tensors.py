@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -53,15 +55,14 @@ def evaluated(name, device):
         )
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_primitive_is_the_same_on_a_device(name):
+def require_the_same(name, device):
     """As far as the running error of two evaluations in float64 reaches."""
-    for here, there in zip(
-        evaluated(name, "numpy"), evaluated(name, "cpu"), strict=True
-    ):
-        (value, error), radii, limit = here
-        (other, _), others, _ = there
+    both = evaluated(name, "numpy"), evaluated(name, device)
+    for ours, theirs in zip(*both, strict=True):
+        (value, error), radii, limit = ours
+        (other, _), others, _ = theirs
         assert isinstance(other, Tensor)
+        assert other.t.device.type == device
         assert (other.shape, other.dtype) == (value.shape, value.dtype)
         room = 2 * limit * DOUBLE.roundoff * error
         assert (np.abs(np.asarray(other) - value) <= room).all()
@@ -72,6 +73,23 @@ def test_a_primitive_is_the_same_on_a_device(name):
             assert (near | (np.asarray(two) == one)).all()
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_primitive_is_the_same_on_a_device(name):
+    require_the_same(name, "cpu")
+
+
+def test_a_function_that_is_off_in_one_of_its_places_is_seen(monkeypatch):
+    off = 1 + 1e-12
+    monkeypatch.setitem(_UFUNCS, np.exp, lambda x: torch.exp(x) * off)
+    with pytest.raises(AssertionError):
+        require_the_same("exp", "cpu")
+
+
+def test_the_engine_needs_no_pytorch():
+    code = "import sys, gradwatch.impls.graph; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 NUMBERS = np.array(
     [np.nan, np.inf, 0.0, 1.0, 0.5, 2.5, 1e-5, 700.0, 745.0, 1e300, 1e-300, 2.2e-308]
 )
@@ -79,7 +97,7 @@ NUMBERS = np.concatenate((NUMBERS, -NUMBERS, [1 / 3, 5e-324]))
 
 
 #: Of zeros of both signs any may be the smaller one.
-EITHER_ZERO = (np.maximum, np.minimum, np.fmin, np.logaddexp)
+EITHER_ZERO = (np.maximum, np.minimum, np.fmax, np.fmin, np.logaddexp)
 
 
 def numbers_of(ufunc, dtype):
