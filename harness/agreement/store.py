@@ -228,7 +228,7 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
     All tensors that depend on the tie are included: a maximum that passes its cotangent
     on to both inputs is wrong, although each gradient is right by one convention.
     """
-    tensor, ways = record.tensor, list(right.truths.values()) if right else [{}]
+    tensor, ways = record.tensor, [*map(right.bounds, right.graphs)] if right else [{}]
     if right is None or tensor not in ways[0]:  # "all", of a crash or an error
         return []
     names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]

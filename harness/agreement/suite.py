@@ -347,7 +347,7 @@ def distances(
     Only elements with a finite reference and radius count. A number that is missing in
     one of the two is infinitely far.
     """
-    truth = right.truths["first"][tensor]
+    truth = right.bounds()[tensor]
     found = {name: all_of_it.get(tensor) for name, all_of_it in tensors.items()}
     alike = {
         name: array

@@ -136,7 +136,7 @@ class Truth:
 class Reference:
     """All tensors of the right answer, once for each way of breaking ties.
 
-    `truths[convention]` holds gradients, outputs and new state by name, with the radii
+    `bounds(convention)` holds gradients, outputs and new state by name, with the radii
     of the bound. There is one convention, "first", unless the gradient is a set.
 
     Raises:
@@ -179,12 +179,6 @@ class Reference:
             pairs = ((node.value, nodes[n].value) for n, node in first)
             if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self.graphs[name] = nodes
-
-    @property
-    def truths(self) -> Mapping[str, Mapping[str, Truth]]:
-        """By convention and tensor, for the narrowest arithmetic that is expected."""
-        narrowest = self.arithmetics[-1]
-        return {name: self.bounds(name, narrowest) for name in self.graphs}
 
     @property
     def set_valued(self) -> bool:

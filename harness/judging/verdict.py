@@ -37,11 +37,7 @@ _ELEMENTWISE = frozenset(
 )
 
 OVERFLOWED = "intermediate values so large may overflow in another order of operations"
-LOSS = (
-    "the worst case of an honest algorithm, such as a sum of equal terms added up one "
-    "by one in {}, a product that is computed twice or one that underflows on the way, "
-    "an input that is recovered from a sum, explains it"
-)
+LOSS = "an honest algorithm may lose as much, as one that adds one by one in {}"
 
 
 def readings(

@@ -359,14 +359,14 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
     # None, another shape, or not finite where overflow cannot be the reason.
     if wrong is None or np.shape(wrong) != np.shape(right):
         return True
-    truth = bench.inside.truths["first"][name]
+    truth = bench.inside.bounds()[name]
     sound = np.isfinite(right) & np.isfinite(truth.radius) & ~truth.infinite
     return bool((sound & ~np.isfinite(wrong)).any())
 
 
 def _effect(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
     """On a tensor; at a tie, against the nearest right answer."""
-    truths = [truths[name] for truths in bench.inside.truths.values()]
+    truths = [bench.inside.bounds(way)[name] for way in bench.inside.graphs]
     answers = [(right, truths[0].radius)]
     if bench.right.set_valued:
         answers += [(truth.value, truth.radius) for truth in truths]

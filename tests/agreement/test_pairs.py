@@ -13,7 +13,7 @@ RADIUS = np.array([0.5, 0.25, 1.0, np.inf])  # the first two elements count
 
 def right(wide="longdouble"):
     truth = SimpleNamespace(value=VALUE, radius=RADIUS)
-    return SimpleNamespace(truths={"first": {"dx": truth}}, wide=wide)
+    return SimpleNamespace(bounds=lambda: {"dx": truth}, wide=wide)
 
 
 def found_in(tensors, *wide):

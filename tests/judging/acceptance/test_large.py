@@ -90,7 +90,7 @@ def test_what_is_accepted_agrees_however_large_a_planted_error(op, dtype):
     by_size = np.argsort(np.abs(right), axis=None)
     places = by_size[np.linspace(0, right.size - 1, 9).astype(int)]
     truth = reference(made)
-    radius = truth.truths["first"][name].radius.reshape(-1)
+    radius = truth.bounds()[name].radius.reshape(-1)
     dtypes = {name: dtype}
     outcomes = []
     for factor in (0.25, 0.75, 1.5, 4.0):
@@ -118,7 +118,7 @@ def test_one_wrong_element_among_many_is_rejected_by_judge(dtype):
 def test_a_vacuous_tensor_is_left_to_the_judgement(dtype, mean):
     """Constant rows of a norm: what is left of them is rounding error."""
     made, _ = problem("layer_norm", dtype, lambda x: mean + 0 * x)
-    full = reference(made).truths["first"]
+    full = reference(made).bounds()
     got = {"dx": full["dx"].value.astype(dtype)}
     assert early(made, got) is None
     assert in_full(made, got)[0].verdict == "vacuous"
@@ -277,7 +277,7 @@ def test_neither_radius_is_less_than_the_least(op, dtype):
         if node.value.dtype.kind == "f":
             least = Least(right.arithmetics[-1]).radii(node, np.arange(node.size))
             assert (least <= measured.reshape(-1)).all()
-            assert (least <= right.truths["first"][name].radius.reshape(-1)).all()
+            assert (least <= right.bounds()[name].radius.reshape(-1)).all()
 
 
 def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel():
