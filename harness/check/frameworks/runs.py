@@ -205,17 +205,19 @@ def observe(
     gradients = copies(first.backward(given))
     seen = Observation(first.first_outputs, gradients, first.given)
     seen.faults += _mutated(first, cotangents, given)
+    del first, gradients  # memory is for the graphs that follow
     try:
         again = Graph(function, tensors, wanted)
         other = _another(again)
         beside = _beside(again, other, cotangents)
         new = (fault for fault in beside.faults if fault not in seen.faults)
         seen.faults += new
-        seen.others.append(("another graph alive", (), beside.gradients))
+        _note(seen, "another graph alive", (), beside.gradients)
         seen.repeatable = all(map(same, beside.gradients, seen.gradients)) and all(
             map(same, beside.outputs, seen.outputs)
         )
         _sweep_again(again, cotangents, seen)
+        del again, other, beside
     except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
         seen.raised.append(("another graph alive", (), in_short(error)))
     for places in frozen:
@@ -224,10 +226,21 @@ def observe(
             graph = Graph(function, tensors, part)
             gradients = copies(graph.backward(replicas(cotangents)))
             if any(g is not None for g in gradients):  # else PyTorch itself raises
-                seen.others.append(("frozen", places, gradients))
+                _note(seen, "frozen", places, gradients)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # likewise
             seen.raised.append(("frozen", places, in_short(error)))
     return seen
+
+
+def _note(
+    seen: Observation[Tensor],
+    how: str,
+    places: tuple[int, ...],
+    gradients: Sequence[Tensor | None],
+) -> None:
+    """Note gradients that have to be the same; of those that are, one copy is held."""
+    pairs = zip(seen.gradients, gradients, strict=True)
+    seen.others.append((how, places, [a if same(a, b) else b for a, b in pairs]))
 
 
 def _another(first: Graph) -> Graph:
@@ -282,7 +295,7 @@ def _sweep_again(
     try:
         turned = first.backward([None if dy is None else -dy for dy in cotangents])
         back = [None if g is None else -g.detach() for g in turned]
-        seen.others.append(("second backward", (), back))
+        _note(seen, "second backward", (), back)
     except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
         if "inplace operation" in str(error):  # PyTorch counts writes to what it saved
             seen.faults.append(("saved", 0, "overwritten before the second backward"))
