@@ -114,7 +114,7 @@ def _roundings(digits: int) -> Iterator[Form]:
 
 def by(how: Callable[..., Any], *nodes: Node) -> Make:
     """What is computed of some nodes."""
-    return lambda at: np.asarray(how(*map(at, nodes)))
+    return lambda at: np.asarray(how(*(np.asarray(at(node)) for node in nodes)))
 
 
 def stand_ins(
