@@ -218,7 +218,7 @@ def test_without_the_wait_the_next_request_would_be_blamed(two_tasks, monkeypatc
 
     monkeypatch.setattr(endpoint, "_confirm_device", lambda: None)
     monkeypatch.setattr(TorchLikeStep, "wait", lambda self: None)
-    monkeypatch.setattr(evaluate, "_backward_again", lambda *of: {})
+    monkeypatch.setattr(evaluate, "_swept", lambda *of: {})
     late = two_tasks[0]
     once = {"request": "once", **late.payload()}
     backend = catalogue.load_backend("torch_custom")

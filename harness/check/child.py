@@ -139,8 +139,9 @@ def target(text: str) -> Any:
     """
     # None where JAX alone is installed.
     torch: Any = importlib.util.find_spec("torch") and importlib.import_module("torch")
-    if text.isidentifier() and text not in dir(torch):
-        return _page(text)
+    name = text.isidentifier() and text not in dir(torch)
+    if name and (text in op_names() or not importlib.util.find_spec(text)):
+        return known("op page", text, op_names())
     module, _, path = text.partition(":")
     first, *parts = [module, *path.split(".")] if path else text.split(".")
     try:
@@ -168,15 +169,8 @@ def target(text: str) -> Any:
                 " file.py:name"
             ) from error
     if not callable(held):
-        raise UnknownName(f"{text} is no function: {type(held).__name__}")
+        raise UnknownName(f"{text} is a {type(held).__name__}: write MODULE:FUNCTION")
     return held
-
-
-def _page(text: str) -> str:
-    """The name of an op page; whoever names a module learns how to name what it has."""
-    if text not in op_names() and importlib.util.find_spec(text):
-        raise UnknownName(f"{text} is a module: write {text}:NAME of a function")
-    return known("op page", text, op_names())
 
 
 def loaded(path: Path) -> ModuleType:

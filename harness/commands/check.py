@@ -187,21 +187,18 @@ def command(
 
 def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of a process of its own, or how it ended without one."""
-    try:
-        with Child(
-            child.check,
-            blamed="the code that was checked",
-            variables={},
-            environment=bare_environment() if request["untrusted"] else None,
-            stdout=sys.stderr,  # what the caller's code prints is no result
-            alone=True,  # what it starts ends with it
-            traced=True,
-        ) as process:
-            process.patience = request["timeout"]
-            process.ask(request)
-            found = process.answer(dict[str, Any])
-    finally:
-        clear()
+    with Child(
+        child.check,
+        blamed="the code that was checked",
+        variables={},
+        environment=bare_environment() if request["untrusted"] else None,
+        stdout=sys.stderr,  # what the caller's code prints is no result
+        alone=True,  # what it starts ends with it
+        traced=True,
+    ) as process:
+        process.patience = request["timeout"]
+        process.ask(request)
+        found = process.answer(dict[str, Any])
     if isinstance(found, Failed):
         return {"ended": f"{found.message}{found.case and f', at {found.case}'}"}
     return found
@@ -213,6 +210,7 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
         click.echo(f"gradwatch: {answered[child.REFUSED]}", err=True)
         return 2
     if "ended" in answered:
+        clear()
         click.echo(f"gradwatch: nothing was judged: {answered['ended']}", err=True)
         return 1
     if json_file:

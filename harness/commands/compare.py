@@ -207,7 +207,9 @@ def _compared(
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
     timed, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
     with progress("comparing", limit) as advance, judging() as judge:
-        for one, other, plan in sorted(plans, key=_is_definition):
+        # Kernels come before the formulas that define them: not all may be timed.
+        order = sorted(plans, key=lambda p: dialect_of(p[0].backend) == "formula")
+        for one, other, plan in order:
             what = f"{plan.trial.name} {one.backend}"
             if spent > limit:  # a wrong gradient is told all the same
                 with _noted(failed, what):
@@ -224,17 +226,12 @@ def _compared(
             with _noted(failed, what):
                 rows += compare_phases(one, other, replace(plan, enough=enough), phases)
             timed, spent = timed + 1, time.monotonic() - started
-    order: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
-    in_order = dict(sorted(failed.items(), key=lambda f: order.get(f[0][0], 1)))
+    ranks: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
+    in_order = dict(sorted(failed.items(), key=lambda f: ranks.get(f[0][0], 1)))
     rest = len(plans) - timed
     more = rest * spent / max(timed, 1)
     left = f"{rest} more, only judged: about {more:.0f} s; --limit {spent + more:.0f}"
     return rows, in_order, left if rest else ""
-
-
-def _is_definition(plan: tuple[Side, Side, Plan]) -> bool:
-    """Whether a formula is run: kernels come first, since not all may be timed."""
-    return dialect_of(plan[0].backend) == "formula"
 
 
 def _line(why: str, whats: Sequence[str]) -> str:

@@ -14,14 +14,7 @@ from msgspec import Struct, structs
 
 from gradwatch.harness.agreement.suite import Agreement, Asked, verdicts
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import (
-    ending,
-    keep,
-    many,
-    progress,
-    say,
-    show_grouped,
-)
+from gradwatch.harness.console.terminal import ending, keep, progress, say, show_grouped
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents as recording
@@ -224,7 +217,7 @@ def _show(measured: Timed) -> None:
     for place, why in unfit.items():
         sign = ("✗", "red") if place in wrong else ("not timed:", "yellow")
         say(f"{sign[0]} {' on '.join(place)}: {why.partition(';')[0]}", sign[1])
-    found = f"{many(len({row.backend for row in rows}), 'backend')} timed"
+    found = f"backends timed: {len({row.backend for row in rows})}"
     found += f", {len(unfit)} not" if unfit else ""
     found += f"; wrong: {', '.join(map(' on '.join, wrong[:3]))}" if wrong else ""
     said = {doubt for row in rows for doubt in row.doubts}

@@ -145,7 +145,6 @@ def _fast(cells: Cells, history: History) -> dict[str, Any]:
     timed = [move for move in moves(history) if move.series.is_time]
     sure = [move for move in timed if move.change.state == "confirmed"]
     best = Counter(filter(None, map(_fastest, cells.values())))
-    series = [one for one in history.series if one.is_time]
     return {
         "slower": [m for m in sure if m.change.worse],
         "faster": [m for m in sure if not m.change.worse],
@@ -153,8 +152,8 @@ def _fast(cells: Cells, history: History) -> dict[str, Any]:
         "shown": sure[:MOST],
         "best": best.most_common(3),
         "timed": sum(best.values()),
-        "series": len(series),
-        "compared": any(len(one.values) > 1 for one in series),
+        "series": sum(one.is_time for one in history.series),
+        "compared": any(s.is_time and len(s.values) > 1 for s in history.series),
     }
 
 

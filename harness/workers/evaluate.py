@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from gradwatch.impls.contract import (
 
 Request = Mapping[str, Any]
 Gradients = Mapping[str, Array | None]
+Cotangents = Sequence[Array | None]
 Way = tuple[str, Gradients]  # what was done, and the gradients that came out
 FROZEN = 4  # inputs that are frozen alone: each costs a forward and a backward
 
@@ -63,7 +64,12 @@ def evaluate(request: Request) -> dict[str, Any]:
     first, why = read["gradients"], "overwritten by the forward or the backward pass"
     faults = [(name, f"{name}: {why}") for name in _mutated(problem, request)]
     vjp, atomic = "order" not in request, request["device"] != "cpu"
-    again = _backward_again(step, problem, request) if vjp else first
+    again: Gradients | Exception = first
+    if vjp:
+        try:  # the cotangents as given: only what the graph has saved can differ
+            again = _swept(step, problem.cotangents, request["cotangents"])
+        except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
+            again = error
     _, fresh = _run(backend, problem_of(request))
     repeatable = _same(read, fresh)
     if isinstance(again, Exception):
@@ -180,23 +186,13 @@ def _mutated(problem: Problem, request: Request) -> list[str]:
     return [n for n, a, raw in given if a is not None and a.tobytes() != raw.tobytes()]
 
 
-def _swept(step: Step) -> Gradients:
+def _swept(step: Step, given: Cotangents = (), numbers: Cotangents = ()) -> Gradients:
+    """The gradients of a backward, with these numbers in the cotangents `given`."""
+    for array, its in zip(given, numbers, strict=True):
+        if array is not None:
+            array[...] = its
     step.backward()
     return copied(step.read().gradients)
-
-
-def _backward_again(
-    step: Step, problem: Problem, request: Request
-) -> Gradients | Exception:
-    """The gradients of a second backward on the same graph, or why it failed."""
-    # Restored: a difference can only come from tensors that the graph has saved.
-    for given, raw in zip(problem.cotangents, request["cotangents"], strict=True):
-        if given is not None:
-            given[...] = raw
-    try:
-        return _swept(step)
-    except Exception as error:  # noqa: BLE001  # not every graph can be swept twice
-        return error
 
 
 # Under stress ---------------------------------------------------------------------
@@ -222,13 +218,11 @@ def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
     # Where a backend works on the cotangents' own memory, they can be others.
     narrow = request["device"] != "cpu" or problem.dtype not in ("float32", "float64")
     if traits_of(backend.framework).shares_memory and not narrow:
-        for cotangent in problem.cotangents:
-            if cotangent is not None:
-                cotangent[...] = -cotangent
+        turned = [None if dy is None else -dy for dy in problem.cotangents]
         with contextlib.suppress(Exception):  # not every graph can be swept twice
-            swept = _swept(step).items()
-            turned = {n: None if g is None else np.asarray(-g) for n, g in swept}
-            ways.append(("second backward, another cotangent", turned))
+            swept = _swept(step, problem.cotangents, turned).items()
+            back = {n: None if g is None else np.asarray(-g) for n, g in swept}
+            ways.append(("second backward, another cotangent", back))
     if traits_of(backend.framework).learns_wanted and len(problem.wanted) > 1:
         for name in problem.wanted[:FROZEN]:
             given = vars(problem_of(request))

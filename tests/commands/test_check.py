@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gradwatch.harness import __main__ as main
 from gradwatch.harness.check import child
 from gradwatch.harness.commands import check as check_command
 from gradwatch.harness.console import streams
@@ -157,16 +158,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_no_line_of_progress_stays_when_its_process_is_ended(monkeypatch):
-    def interrupted(*_):
-        sys.stderr.write("gradwatch: checking, 4 s")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(check_command.Child, "ask", interrupted)
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with pytest.raises(KeyboardInterrupt):
-        check_command._asked({"untrusted": False, "timeout": 9.0})
-    assert sys.stderr.getvalue().endswith(f"checking, 4 s{streams.ANEW}")
+@pytest.mark.parametrize("ends", ["interrupted", "killed"])
+def test_no_line_of_progress_stays_when_its_process_is_ended(monkeypatch, ends):
+    monkeypatch.setattr(sys, "stderr", Terminal("gradwatch: checking, 4 s"))
+    sys.stderr.seek(0, io.SEEK_END)
+    if ends == "killed":
+        check_command._show({"ended": ends}, None, None)
+    else:
+        main._say(ends)
+    line, told = sys.stderr.getvalue().split(streams.ANEW)
+    assert line == "gradwatch: checking, 4 s"
+    assert told.endswith(f"{ends}\n")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,7 @@ def test_what_the_candidate_prints_is_no_result(folder):
         ((f"{FUNCTIONAL}.silu", "--shape", "3", "--dtype", "float23"), "float32"),
         (("torch:linalg.eigvals", "--shape", "3x3"), "before and after the factor"),
         (("softmaxx",), "did you mean 'softmax'?"),
-        (("kernels",), "kernels is a module: write kernels:NAME of a function"),
+        (("kernels",), "kernels is a module: write MODULE:FUNCTION"),
         ((f"{FUNCTIONAL}.silu", "--shape", "3", "--arg", "dim"), "is not NAME=VALUE"),
         (("a.py", "b.py", "--kernelbench"), "no file at a.py"),
         (("a.py", "--kernelbench"), "takes a problem and a solution"),
