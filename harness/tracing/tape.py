@@ -405,12 +405,17 @@ class Tape(TorchDispatchMode):
         return self._inside(torch.mul, args[:2], {}) if multiplies else made
 
     def _inside(self, function: Function, args: Any, kwargs: Any) -> Any:
-        """Run what an operator consists of."""
+        """Run what an operator consists of; what it has written to is written."""
+        given = _tensors((args, kwargs))
         args, kwargs = tree_map_only(Tensor, self._cut, (args, kwargs))
         self.within += 1
         try:
             with self:
-                return function(*args, **kwargs)
+                made = function(*args, **kwargs)
+            for into, copy in zip(given, _tensors((args, kwargs)), strict=True):
+                if not torch.equal(into, copy):  # of a batch norm that is called again
+                    self._write(into, copy)
+            return made
         finally:
             self.within -= 1
 

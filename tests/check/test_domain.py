@@ -408,6 +408,25 @@ def test_a_mean_of_zero_beside_a_variance_counts_as_judged():
     assert failed.judgement.tensor == "second.running_mean"
 
 
+def test_a_batch_norm_that_is_called_twice_updates_its_buffers_twice():
+    class Siamese(torch.nn.Module):
+        def __init__(self, turned=False):
+            super().__init__()
+            self.norm, self.turned = torch.nn.BatchNorm1d(4), turned
+
+        def forward(self, a, b):
+            if self.turned:
+                y = self.norm(b)
+                return self.norm(a) * y
+            return self.norm(a) * self.norm(b)
+
+    inputs = torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(0)).unbind()
+    assert check(Siamese(), None, inputs, quick=True).passes
+    wrong = check(Siamese(), Siamese(turned=True), inputs, quick=True).failures
+    named = {row.judgement.tensor for row in wrong}
+    assert named == {"norm.running_mean", "norm.running_var"}
+
+
 def test_a_row_whose_mask_overflow_decides_says_nothing_and_the_others_do():
     def masked(x):
         y = x.exp() - x.exp().flip(-1)  # infinity less infinity, in the first row
