@@ -179,8 +179,8 @@ class _Tensor:
             return False, False
         explained, total = excuse.worst(got)[0] <= EXCUSED, excuse.parts[0]
         tells = EXCUSED * float(total.norm) <= MOST * float(total.size)
-        off = whole.worst(got)[0] > whole.limit and not explained
-        return off, explained and tells
+        wrong = whole.worst(got)[0] > whole.limit
+        return wrong and not explained, explained and tells
 
     def _whole(self, arithmetic: Arithmetic, *, careless: str = "") -> Whole | None:
         wholes = self.right.wholes(self.convention, arithmetic, careless=careless)

@@ -7,7 +7,7 @@ therefore not that worst case, but what is seen. The very terms are added up one
 in the precision in question, and twice the largest loss of any partial sum, relative to
 its terms' magnitudes, is allowed. Where n u > 1 there is no bound (section 3.1), and no
 excuse for an element. But terms of both signs lose little, which a tensor as a whole
-shows: each rounding is that of a partial sum (Higham and Mary 2019).
+shows: half a unit of each partial sum, as independent numbers (Higham and Mary 2019).
 
 A function that saturates may be computed as its distance from 1: it has two roundings
 of 1. An input may be recovered from sums (`recovered`). Factors multiplied in another
@@ -110,14 +110,10 @@ def _shift_by_mean(node: Node) -> Error:
 
 
 def _losses(rows: Array, sums: Precision) -> Error:
-    """The relative loss of each partial sum of rounded terms, along the first axis.
-
-    Where n u > 1, of all terms alone: the root of the sum of the squares of half a unit
-    in the last place of each partial sum, as if these roundings were independent.
-    """
+    """The relative loss of each partial sum of rounded terms, along the first axis."""
     with np.errstate(all="ignore"):
         rows = sums.round(np.asarray(rows))  # a device adds in another order
-        if len(rows) * sums.roundoff > 1:
+        if len(rows) * sums.roundoff > 1:  # of all terms: independent roundings
             halves = np.exp2(np.frexp(np.cumsum(rows, axis=0))[1] - 1) * sums.roundoff
             off = np.linalg.norm(halves.astype(np.float64), axis=0, keepdims=True)
             return np.asarray(np.nan_to_num(off / np.abs(rows).sum(axis=0)))
