@@ -213,10 +213,11 @@ class Traced:
             for node, made in right.items()
             if node.users and isinstance(made, torch.Tensor) and not is_inexact(made)
         }
+        runs = (self.as_run(reach, rng).ran for _ in range(DRAWS if chosen else 0))
         try:
             return not all(
                 torch.equal(made, ran[node])
-                for ran in (self.as_run(reach, rng).ran for _ in range(DRAWS))
+                for ran in runs
                 for node, made in chosen.items()
             )
         except Exception:  # noqa: BLE001  # another number of elements fits nothing

@@ -4,8 +4,9 @@
 
 Of each kernel and precision: microseconds of a forward and backward (of PyTorch's own
 likewise), seconds of a check at this size alone with the peak of the GPU's memory over
-the tensors judged, and what PyTorch's gradcheck (fast mode) and assert_close say. With
-`--mistakes`, which of the planted ones each of the three rejects.
+the tensors judged (inputs, output, cotangent, gradients), and what PyTorch's gradcheck
+(fast mode) and assert_close say. With `--mistakes`, which of the planted ones each of
+the three rejects.
 """
 
 from __future__ import annotations
@@ -116,9 +117,8 @@ def check_says(reference: Function, kernel: Function, inputs: list[Tensor]) -> s
     started = time.monotonic()
     report = check(reference, kernel, inputs, quick=True, device="cuda")
     seconds = time.monotonic() - started
-    peak = (torch.cuda.max_memory_allocated() - held) / sum(
-        3 * x.numel() * x.element_size() for x in inputs[:1]
-    )
+    judged = 2 * sum(x.numel() * x.element_size() for x in (inputs[0], *inputs))
+    peak = (torch.cuda.max_memory_allocated() - held) / judged
     said = "passes" if report.passes else "fails"
     if not report.passes and sys.stderr.isatty():
         click.echo(str(report), err=True)

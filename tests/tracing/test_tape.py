@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
 from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing.traced import trace  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing.traced import Traced, trace  # noqa: E402  # after importorskip
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
 WORDS = torch.tensor([[0, 2, 0], [3, 2, 2]])
@@ -151,6 +151,22 @@ def test_a_branch_within_rounding_of_the_other_is_refused(name):
     traced = trace(NEAR[name], [torch.randn(9, generator=torch.manual_seed(0))])
     with pytest.raises(Untraceable, match="rounding may turn it"):
         traced.refuse_contested("float32")
+
+
+@pytest.mark.parametrize(
+    ("function", "once"),
+    [(lambda x: x.softmax(-1), True), (lambda x: x.max(-1).indices * x.sum(), False)],
+)
+def test_what_chooses_no_elements_is_run_once(monkeypatch, function, once):
+    traced, as_run, ran = trace(function, [rows(3, 4)]), Traced.as_run, []
+
+    def counted(self, *how):
+        ran.append(how)
+        return as_run(self, *how)
+
+    monkeypatch.setattr(Traced, "as_run", counted)
+    assert not traced.contested("float64")
+    assert (len(ran) == 1) == once
 
 
 def test_the_line_of_a_module_that_pytorch_made_is_the_module():
