@@ -129,8 +129,9 @@ def _box(
     """Places of each axis: of the elements farthest off, and some at random.
 
     Of the axes before the last two, which are heads and images, those of what is
-    farthest by ratio and by error.
+    farthest by ratio and by error; any, where nothing is off (a pool of equal numbers).
     """
+    far = far if far.size else rng.integers(int(np.prod(shape)), size=2)
     places = np.unravel_index(far, shape) if shape else ()
     heads = [np.unique(p[[0, -1]]) for p in places[:-2]]
     return *heads, *(

@@ -155,6 +155,23 @@ def test_what_was_looked_at_is_said(monkeypatch):
     assert "were judged in full" in j.message
 
 
+def test_of_an_exact_tensor_of_images_with_ties_a_sample_is_judged(monkeypatch):
+    monkeypatch.setattr(question, "FULL", 0)
+    x, dy = np.ones((4, 8, 64, 64), np.float32), np.ones((4, 8, 64, 1), np.float32)
+
+    def build(wide):
+        leaf = graph.variable(x.astype(wide))
+        y = graph.max(leaf, axis=3, keepdims=True)
+        return {"dx": graph.gradient([y], [dy.astype(wide)], [leaf])[0]}
+
+    got = np.zeros_like(x)
+    got[..., 0] = 1  # PyTorch's own choice; nothing is off by anything
+    for share, passes in ((1.0, True), (0.5, False)):
+        asked_ = Question(build, "float32")
+        (j,) = asked_.judge({"dx": share * got}, {"dx": "float32"})
+        assert j.passes == passes
+
+
 def test_elements_of_a_scalar_are_a_part():
     scalar = graph.variable(np.array(3.0))
     held = Parts().at(scalar, np.array([0, -1, 0]))
