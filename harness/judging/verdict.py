@@ -136,9 +136,8 @@ class _Tensor:
         truth, limit, dtype = self.truth(arithmetic), self.right.limit, self.right.dtype
         if truth.admissible is not None:
             return judge_indices(truth, self.got, limit, dtype)
-        sharp = bool(self._sharp(truth, arithmetic).all())
         judgement = judge_numbers(truth, self.got, limit, dtype)
-        if sharp or judgement.verdict == "disagree":
+        if judgement.verdict == "disagree":
             return judgement  # the spread can only accuse more
         radius, by_spread = self._radius(arithmetic)
         if by_spread.any():

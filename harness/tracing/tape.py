@@ -59,6 +59,7 @@ Function = Callable[..., Any]
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _AS_STRIDED = aten.as_strided.default  # reads the storage, whatever lies over it
+_EMPTY = aten.empty.memory_format  # PyTorch may fill it unseen: numbers of a list
 
 
 def name_of(target: Any) -> str:
@@ -265,7 +266,7 @@ class Tape(TorchDispatchMode):
         writes = any(map(_is_written, target._schema.arguments))
         if not held or not (writes or any(map(self.depends, given))):
             made = target(*args, **kwargs)
-            if not any(map(is_inexact, _tensors(made))):
+            if target is _EMPTY or not any(map(is_inexact, _tensors(made))):
                 return made
         if torch.Tag.inplace_view in target.tags:  # another place, the same storage
             return target(*args, **kwargs)

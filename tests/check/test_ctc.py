@@ -22,6 +22,10 @@ def loss(x, **how):
     return F.ctc_loss(x.log_softmax(-1), TARGETS, torch.tensor(STEPS), LENGTHS, **how)
 
 
+def by_lists(x):
+    return F.ctc_loss(x.log_softmax(-1), TARGETS, tuple(STEPS), LENGTHS.tolist())
+
+
 def written(path, blank=0):
     """What a path says: equal neighbours are one, then blanks go."""
     return [label for label, _ in itertools.groupby(path) if label != blank]
@@ -70,3 +74,17 @@ def test_variables_as_large_as_the_loss_may_lose_as_many_digits(seed):
         return loss(x + 1e-6 * (x - x.detach()))
 
     assert not check(loss, larger, only=["mixed"], **how).passes
+
+
+def test_lengths_may_be_lists_of_which_pytorch_makes_a_tensor_unseen():
+    """The tensor was taken for ones; half a gradient is still wrong."""
+    x = torch.randn(4, 2, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+    made = trace(by_lists, [x]).graph().outputs["y"].value
+    assert made == pytest.approx(loss(x).item(), rel=1e-13)
+    regimes = {"shapes": [(4, 2, 3)], "dtypes": ["float32"], "quick": True}
+    assert check(by_lists, **regimes).passes
+
+    def half(x):
+        return by_lists(x / 2 + x.detach() / 2)
+
+    assert not check(by_lists, half, **regimes).passes

@@ -35,9 +35,12 @@ ADDED = IMAGE | {
     "tensor": "dbias",
     "rows": 257,
 }
+ELU = IMAGE | {"op": "elu", "backend": "torch_formula", "dtype": "bfloat16", "x": -2.5}
+RMS = IMAGE | {"op": "rms_norm", "dtype": "float32", "x": 1e9, "dy": 1e30}
+RMS |= {"verdict": "nonfinite"}
 
 
-def covered(seen, verdict="disagree"):
+def covered(seen):
     op = catalogue.load_op(seen["op"])
     case = next(iter(op.cases.values()))
     drawn = trial(op, case, REGIMES["normal"], seen["dtype"])
@@ -45,12 +48,18 @@ def covered(seen, verdict="disagree"):
         x = np.ones((rows, *drawn.problem.inputs["bias"].shape), np.float32)
         inputs = {**drawn.problem.inputs, "x": x}
         drawn = replace(drawn, problem=replace(drawn.problem, inputs=inputs))
+    if at := seen.get("x"):
+        dy = [np.full_like(a, seen.get("dy", 1.0)) for a in drawn.problem.cotangents]
+        inputs = {n: np.full_like(a, 1.0) for n, a in drawn.problem.inputs.items()}
+        inputs["x"] = np.full_like(inputs["x"], at)
+        problem = replace(drawn.problem, inputs=inputs, cotangents=dy)
+        drawn = replace(drawn, problem=problem)
     drawn = replace(drawn, **{n: seen[n] for n in ("case", "regime", "layout")})
-    judgement = Judgement(seen["tensor"], verdict)
+    judgement = Judgement(seen["tensor"], seen.get("verdict", "disagree"))
     return is_known(drawn, seen["backend"], "2.13.0+cpu", judgement)
 
 
-@pytest.mark.parametrize("seen", [IMAGE, CHANNEL, NORM, HIDDEN, ADDED])
+@pytest.mark.parametrize("seen", [IMAGE, CHANNEL, NORM, HIDDEN, ADDED, ELU, RMS])
 def test_what_was_seen_is_a_known_defect(seen):
     assert covered(seen)
 
@@ -71,6 +80,10 @@ def test_what_was_seen_is_a_known_defect(seen):
         HIDDEN | {"tensor": "y"},
         ADDED | {"rows": 256},
         ADDED | {"dtype": "float32"},
+        ELU | {"x": -2.0, "regime": "large"},
+        ELU | {"backend": "torch_autograd"},
+        RMS | {"dy": 1e25},
+        RMS | {"verdict": "disagree"},
     ],
 )
 def test_what_is_only_like_a_known_defect_is_none(other):
