@@ -471,9 +471,8 @@ class Growth:
             self.nodes = dict(make())
             return self.nodes
 
-        sweep, narrowest = Sweep(build, "first"), right.arithmetics[-1]
-        self.sweep = sweep
-        order = graph.topological_order([*sweep.order, *self.nodes.values()])
+        self.sweep, narrowest = Sweep(build, "first"), right.arithmetics[-1]
+        order = graph.topological_order([*self.sweep.order, *self.nodes.values()])
         graph.forward(order)
         draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
         self.least, self.arithmetic = narrowest.roundoff, narrowest
@@ -511,6 +510,7 @@ class Growth:
         if growth(step) < 1 / SAYS_NOTHING:
             much = shares[end] / self.least
             said = f"rounding grows {much:,.0f}-fold in all, in no step by much"
-        return (
-            f"{said}: float64 tells more, or more numbers in its sums (a larger batch)"
-        )
+            if not of.compute:  # no rounding explains it, but an excuse
+                said = of.message.rpartition("; ")[2]
+        more = ", or more numbers in its sums (a larger batch)" if of.compute else ""
+        return f"{said}: float64 tells more{more}"

@@ -485,6 +485,29 @@ def test_what_no_single_step_hides_has_a_way_round_too():
     assert "in no step by much: float64 tells more" in silent.step
 
 
+def test_what_an_excuse_hides_is_no_growth_of_rounding():
+    """One by one 0.1 adds up to 230.1, of 200: a larger sum would lose more."""
+
+    def one_by_one(x):
+        total = torch.zeros_like(x[0])
+        for row in x:
+            total = total + row
+        return total
+
+    given = [torch.full((2000, 2), 0.1)]
+    found = check(lambda x: x.sum(0), one_by_one, given, dtypes="float16", quick=True)
+    (said,) = {r.step for r in found.rows if r.shown == "vacuous"}
+    assert "a careless algorithm may lose so much" in said
+    assert said.endswith("float64 tells more")
+    assert "grows" not in str(found)
+
+    def wrong(x):
+        return 0.5 * one_by_one(x)
+
+    asked = {"dtypes": "float16", "quick": True}
+    assert not check(lambda x: x.sum(0), wrong, given, **asked).passes
+
+
 def test_what_needs_more_memory_than_there_is_is_a_line_with_the_number():
     def outer(a):
         return a[:, None] * a[None, :]
