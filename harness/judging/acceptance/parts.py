@@ -126,13 +126,13 @@ class Parts:
         if not source.size or source.primitive is None:
             held = self.part(source, (*ahead, *(None,) * len(shape)))
             return gather(held, index=flat, **how)
-        # One where none is needed: what is broadcast along an axis is never empty.
+        # One where none is asked for: what is broadcast along an axis is never empty.
         some = np.where(flat < 0, flat.max(initial=0), flat)
         box, inside = list[Places](), list[Places]()
         at = np.unravel_index(some, shape) if shape else ()
         for places, n in zip(at, shape, strict=True):
             asked = np.zeros(n, bool)
-            asked[places] = True
+            asked[places if places.size else 0] = True
             box.append(np.flatnonzero(asked))
             inside.append((np.cumsum(asked) - 1)[places])
         held = self.part(source, (*ahead, *box))

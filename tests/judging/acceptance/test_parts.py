@@ -9,7 +9,7 @@ from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.impls import graph
-from gradwatch.impls.graph.moves import gather
+from gradwatch.impls.graph.moves import gather, scatter_add
 from gradwatch.impls.graph.products import convolved
 
 RNG = np.random.default_rng(3)
@@ -186,6 +186,21 @@ def test_of_padding_alone_nothing_of_a_product_is_needed():
     padded = gather(left @ right, index=np.array([0, -1, -1]))
     sample, arithmetic = Sample(1), arithmetics("float32", None)[0]
     few = sample.part(padded, (np.array([1, 2]),))
+    order = graph.topological_order([few])
+    errors = running_errors(order, arithmetic, 16.0, sample.rules())
+    assert not few.value.any()
+    assert not errors.errors[few].any()
+
+
+def test_where_nothing_is_scattered_nothing_of_a_product_is_needed():
+    """As beside the patches of a picture that lie apart."""
+    left, right = (
+        graph.variable(RNG.standard_normal(s)) for s in ((1, 3, 6), (2, 1, 6, 4))
+    )
+    index = np.zeros((2, 1, 3, 4), np.intp)
+    scattered = scatter_add(left @ right, index=index, shape=(3,))
+    sample, arithmetic = Sample(1), arithmetics("float32", None)[0]
+    few = sample.part(scattered, (np.array([1, 2]),))
     order = graph.topological_order([few])
     errors = running_errors(order, arithmetic, 16.0, sample.rules())
     assert not few.value.any()
