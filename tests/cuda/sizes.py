@@ -24,9 +24,8 @@ from torch.nn import functional as F  # noqa: N812  # as in its documentation
 from triton.testing import do_bench
 
 from gradwatch import check
+from scripts.studies.size import Function, changed
 from tests.cuda.triton_kernels import Attention, LayerNorm, Softmax
-
-Function = Callable[..., Tensor]
 
 #: By name: the definition, the kernel, and the shapes of the inputs.
 KERNELS: dict[str, tuple[Function, Function, list[tuple[int, ...]]]] = {
@@ -55,19 +54,7 @@ MISTAKES: dict[str, Callable[[Tensor], Any]] = {
 
 def planted(kernel: Function, mistake: str) -> Function:
     """The kernel, with a mistake in the gradient of its first input."""
-
-    class Wrong(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx: Any, *dys: Tensor) -> Tensor:
-            dx = dys[0].clone(memory_format=torch.contiguous_format)
-            MISTAKES[mistake](dx)
-            return dx
-
-    return lambda x, *more: kernel(Wrong.apply(x), *more)
+    return changed(kernel, MISTAKES[mistake])
 
 
 def made(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[Tensor]:
