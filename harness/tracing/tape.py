@@ -50,6 +50,8 @@ _FACTORIES = """
 """
 FACTORIES = frozenset(_FACTORIES.split())
 
+#: Floats that are whole numbers: PyTorch's, where no input decides them.
+_WHOLE_NUMBERS = frozenset(("ceil", "floor", "floor_divide", "round", "trunc"))
 #: Draw, though PyTorch does not mark them so.
 _UNMARKED = frozenset(("binomial", "random"))
 #: Multiplies an input by what it draws, if it trains.
@@ -156,8 +158,7 @@ class Program(torch.nn.Module):
         kept.run_node = lambda node: tree_map_only(Tensor, other, run(node))
         with torch.no_grad():
             kept.run(*tensors)
-        env: dict[fx.Node, Any] = kept.env
-        return env
+        return dict(kept.env)
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,8 @@ class Tape(TorchDispatchMode):
         writes = any(map(_is_written, target._schema.arguments))
         if not held or not (writes or any(map(self.depends, given))):
             made = target(*args, **kwargs)
-            if target is _EMPTY or not any(map(is_inexact, _tensors(made))):
+            whole = name_of(target) in _WHOLE_NUMBERS or "rounding_mode" in kwargs
+            if whole or target is _EMPTY or not any(map(is_inexact, _tensors(made))):
                 return made
         if torch.Tag.inplace_view in target.tags:  # another place, the same storage
             return target(*args, **kwargs)
@@ -306,11 +308,9 @@ class Tape(TorchDispatchMode):
         held = self.memory.get(_address(tensor))
         whole = tensor if tensor._base is None else tensor._base
         # A leaf is one that the function has made of a constant: no input is one.
-        recorded = (
-            tensor.requires_grad and torch.is_grad_enabled() and not whole.is_leaf
-        )
+        watched = tensor.requires_grad and torch.is_grad_enabled() and not whole.is_leaf
         resolved = any(tensor is other for other in self.resolved)
-        through = self.within or recorded or resolved or not is_inexact(tensor)
+        through = self.within or watched or resolved or not is_inexact(tensor)
         return held is not None and held.followed and not through
 
     def _is_unseen(self, into: Tensor, *given: Tensor) -> bool:

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
+from gradwatch import check  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.traced import Traced, trace  # noqa: E402  # after importorskip
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
@@ -132,6 +133,40 @@ def test_a_branch_is_that_of_these_inputs_and_the_line_is_noted():
     assert trace(lambda x, n: x * 2 if n.any() else x, [rows(3), torch.ones(2)]).notes
     whole = torch.ones(2, dtype=torch.int64)
     assert not trace(lambda x, n: x * 2 if n.any() else x, [rows(3), whole]).notes
+
+
+def by_whole_numbers(x, half):
+    """As positions are encoded: DETR, timm."""
+    angles = x.new_tensor([[1.0], [2.0]]) / 10.0 ** half(torch.arange(8.0))
+    return torch.tanh(x @ torch.cat([angles.sin(), angles.cos()]) * x.sum())
+
+
+HALVES = {
+    "floor of a quotient": lambda d: (d / 2).floor(),
+    "rounding_mode": lambda d: torch.div(d, 2, rounding_mode="floor"),
+    "//": lambda d: d // 2,
+    "in place": lambda d: d.div_(2).floor_(),
+    "round of a product": lambda d: (d * 0.5).round(),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_a_whole_number_that_no_input_decides_is_pytorchs(name):
+    half, inputs = HALVES[name], [rows(3, 4).float()]
+    report = check(lambda x: by_whole_numbers(x, half), inputs=inputs, quick=True)
+    assert {j.verdict for j in report} == {"agree"}
+
+    def halved(x):
+        y = by_whole_numbers(x, half)
+        return (y + y.detach()) / 2
+
+    wrong = check(lambda x: by_whole_numbers(x, half), halved, inputs, quick=True)
+    assert not wrong.passes
+
+
+def test_a_floor_that_an_input_decides_is_no_constant():
+    traced = trace(lambda x: x * (x * 3).floor(), [torch.full((3,), 0.5)])
+    assert "floor" in traced.ops
 
 
 NEAR = {
