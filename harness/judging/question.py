@@ -116,8 +116,7 @@ class Question(Asked):
         right = self.part(boxes)
         right.longest, right.limit = looked.longest, limit_for(looked.longest)
         some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
-        alike = dict.fromkeys(got, self.dtype)
-        judged = judge_tensors(right, some, alike)
+        judged = judge_tensors(right, some, dict.fromkeys(got, self.dtype))
         return {
             j.tensor: _in_place(j, boxes[j.tensor], got[j.tensor], seed) for j in judged
         }

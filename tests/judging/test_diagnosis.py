@@ -519,3 +519,12 @@ def test_an_error_far_above_a_narrow_types_roundings_is_none_of_them() -> None:
     noise = [1.1 * g for g in layer_norm()]
     noise[0] *= 1 + 0.1 * np.random.default_rng(3).standard_normal(X.shape)
     assert "roundings of" not in said(noise)[0]
+
+
+def test_one_wrong_element_is_no_sum_in_a_narrow_type() -> None:
+    """All of a row has such an error, but one element has another one."""
+    alone, row = layer_norm(), layer_norm()
+    alone[0][1, 2] *= 1 + 2**-8
+    row[0][1] *= 1 + 2**-9 * np.random.default_rng(3).standard_normal(X.shape[1])
+    assert "roundings of" not in said(alone)[0]
+    assert "roundings of" in said(row)[0]

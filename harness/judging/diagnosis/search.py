@@ -189,8 +189,7 @@ class Case:
         words = self.sweep.say(edit) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
-                one = Finding(rank, words, predict, size, bits)
-                self.found[name].append(one)
+                self.found[name].append(Finding(rank, words, predict, size, bits))
 
 
 def explanations(
@@ -419,16 +418,18 @@ def _common(case: Case, name: str) -> str:
     if not bad.any():
         return f"no element of {name} is off by more than roundings, but all together"
     most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))
+    count, where = int(bad.sum()), edits.region_of(bad)[1]
+    # All of a slice is rounded: one element, or some here and there, are not.
+    rounded = count > 1 and (where or 2 * count >= np.count_nonzero(right))
     for narrow, precision in PRECISIONS.items():
         reach = most * 2.0 ** (precision.digits - case.digits)
-        if precision.digits < case.digits and 2e-4 <= reach <= HONEST:
+        if rounded and precision.digits < case.digits and 2e-4 <= reach <= HONEST:
             said = f"the errors of {name} are as large as roundings of {narrow}"
             return f"{said}: perhaps something is computed or kept in it"
     seen = "looked at " if case.sweep.parts else ""
-    share = f"{int(bad.sum())} of {bad.size} elements {seen}of {name} are wrong"
+    share = f"{count} of {bad.size} elements {seen}of {name} are wrong"
     values = (*case.sweep.names, *edits.near(node, case.sweep))
     alike = {case.sweep.quoted(n): n.value for n in values if n not in case.sweep.ends}
     alike = {n: v for n, v in alike.items() if v.shape == bad.shape}
-    if where := (not seen and edits.region_of(bad)[1]) or edits.split(bad, alike):
-        return f"{share}: {where}"
-    return share
+    where = edits.split(bad, alike) if seen or not where else where
+    return f"{share}: {where}" if where else share
