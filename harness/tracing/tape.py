@@ -50,8 +50,6 @@ _FACTORIES = """
 """
 FACTORIES = frozenset(_FACTORIES.split())
 
-#: Floats that are whole numbers: PyTorch's, where no input decides them.
-_WHOLE_NUMBERS = frozenset(("ceil", "floor", "floor_divide", "round", "trunc"))
 #: Draw, though PyTorch does not mark them so.
 _UNMARKED = frozenset(("binomial", "random"))
 #: Multiplies an input by what it draws, if it trains.
@@ -61,6 +59,8 @@ Function = Callable[..., Any]
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _AS_STRIDED = aten.as_strided.default  # reads the storage, whatever lies over it
+#: Make whole numbers: PyTorch's, where no input decides them.
+_STEPS = (aten.ceil.default, aten.floor.default, aten.round.default, aten.trunc.default)
 _EMPTY = aten.empty.memory_format  # PyTorch may fill it unseen: numbers of a list
 
 
@@ -267,7 +267,7 @@ class Tape(TorchDispatchMode):
         writes = any(map(_is_written, target._schema.arguments))
         if not held or not (writes or any(map(self.depends, given))):
             made = target(*args, **kwargs)
-            whole = name_of(target) in _WHOLE_NUMBERS or "rounding_mode" in kwargs
+            whole = target in _STEPS or kwargs.get("rounding_mode")
             if whole or target is _EMPTY or not any(map(is_inexact, _tensors(made))):
                 return made
         if torch.Tag.inplace_view in target.tags:  # another place, the same storage

@@ -164,9 +164,17 @@ def test_a_whole_number_that_no_input_decides_is_pytorchs(name):
     assert not wrong.passes
 
 
-def test_a_floor_that_an_input_decides_is_no_constant():
-    traced = trace(lambda x: x * (x * 3).floor(), [torch.full((3,), 0.5)])
-    assert "floor" in traced.ops
+STEPS = {
+    "floor": lambda x: (x * 3).floor(),  # an input decides it
+    "round": lambda x: torch.arange(3.0).exp().round(decimals=2),
+    "div": lambda x: torch.div(torch.arange(3.0), 7, rounding_mode=None),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_what_an_input_decides_or_is_no_whole_number_is_no_constant(name):
+    traced = trace(lambda x: x * STEPS[name](x), [torch.full((3,), 0.5)])
+    assert name in traced.ops
 
 
 NEAR = {
