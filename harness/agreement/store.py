@@ -21,7 +21,8 @@ from msgspec import structs
 
 from gradwatch.harness.agreement.calls import Unwritten, calls
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.reference import Reference, Truth
+from gradwatch.harness.judging.radii import Truth
+from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.paths import INSTALLED, PROJECT, ROOT, SOURCE
@@ -228,9 +229,10 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
     All tensors that depend on the tie are included: a maximum that passes its cotangent
     on to both inputs is wrong, although each gradient is right by one convention.
     """
-    tensor, ways = record.tensor, [*map(right.bounds, right.graphs)] if right else [{}]
-    if right is None or tensor not in ways[0]:  # "all", of a crash or an error
+    tensor = record.tensor
+    if right is None or tensor not in right.graphs["first"]:  # "all", of a crash
         return []
+    ways = [right.radii(convention).bounds for convention in right.graphs]
     names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]
     limit = record.limit if record.limit is not None else right.limit
     found = [{n: _right(truths[n], limit) for n in names} for truths in ways]

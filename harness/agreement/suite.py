@@ -265,7 +265,7 @@ def _judged(
     for tensor in names:
         wrong = [r for r in everything if r.tensor == tensor and r.verdict in _FAR]
         if (pairs or wrong) and len(tensors) > 1:
-            valued = asked.right.set_valued
+            valued = len(asked.right.graphs) > 1
             apart = {} if valued else distances(asked.right, tensor, tensors)
             keep_worst(agreement.pairs.setdefault(op, {}), apart)
             _name_outliers(wrong, {*tensors}, apart, asked.right.limit)
@@ -347,7 +347,7 @@ def distances(
     Only elements with a finite reference and radius count. A number that is missing in
     one of the two is infinitely far.
     """
-    truth = right.bounds()[tensor]
+    truth = right.radii().bounds[tensor]
     found = {name: all_of_it.get(tensor) for name, all_of_it in tensors.items()}
     alike = {
         name: array

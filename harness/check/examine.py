@@ -206,7 +206,7 @@ class Bench:
         row = row_of(self.trial, judgement, how, known)
         if row.shown != "vacuous" or not (row.own and known):
             return row
-        if sum(node.size for node in known.order("first")) > FULL:
+        if sum(node.size for node in known.radii().order) > FULL:
             return row  # every value would be held three times
         self.growth = self.growth or Growth(known)
         return replace(row, step=self.growth.explain(judgement))

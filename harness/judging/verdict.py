@@ -19,7 +19,8 @@ from gradwatch.harness.judging.excuses.overflow import cancels, magnitudes, risk
 from gradwatch.harness.judging.judgement import FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, Mask
-from gradwatch.harness.judging.reference import Reference, Truth
+from gradwatch.harness.judging.radii import Radii, Truth
+from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import (
     Error,
     largest,
@@ -51,7 +52,7 @@ def readings(
     """
     for name in right.graphs:
         yield name, right, name, got
-    rows = _put_right(right, got) if right.set_valued else None
+    rows = _put_right(right, got) if len(right.graphs) > 1 else None
     if rows:
         yield "mixed", right, "first", {**got, **rows}
     if flushes and right.flushed is not None:
@@ -127,9 +128,11 @@ class _Tensor:
         """The narrowest in which it may have been computed."""
         return self.right.arithmetics[-1]
 
-    def truth(self, arithmetic: Arithmetic, *, careless: str = "") -> Truth:
-        bounds = self.right.bounds(self.convention, arithmetic, careless=careless)
-        return bounds[self.tensor]
+    def radii(self, arithmetic: Arithmetic | None = None) -> Radii:
+        return self.right.radii(self.convention, arithmetic)
+
+    def truth(self, arithmetic: Arithmetic) -> Truth:
+        return self.radii(arithmetic).bounds[self.tensor]
 
     def judged(self, arithmetic: Arithmetic) -> Judgement:
         """The verdict, given how the tensor may have been computed."""
@@ -144,7 +147,7 @@ class _Tensor:
             truth = replace(truth, radius=radius)
             judgement = judge_numbers(truth, self.got, limit, dtype, by_spread)
         if judgement.verdict == "vacuous":
-            whole = self._whole(arithmetic)
+            whole = self.radii(arithmetic).wholes.get(self.tensor)
             if whole is not None:
                 of_all = judge_whole(judgement, whole, self._as_a_whole)
                 there = np.isfinite(self.got) | ~np.isfinite(truth.value)
@@ -155,11 +158,11 @@ class _Tensor:
     @property
     def _as_a_whole(self) -> Array:
         """The tensor; where values overflow, infinities and nan are the elements'."""
-        finite, peaks = np.isfinite(self.got), self.right.peaks(self.convention)
+        finite, peaks = np.isfinite(self.got), self.radii().peaks
         leaves = not finite.all() and any(
             peaks.overflow(node).any()
             or not (np.abs(node.value) < peaks.step.beyond).all()
-            for node in self.right.order(self.convention)
+            for node in self.radii().order
             if node.value.dtype.kind == "f"
         )
         return np.where(finite, self.got, self.node.value) if leaves else self.got
@@ -172,8 +175,9 @@ class _Tensor:
         """
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
-        whole = self._whole(self.own)
-        excuse = self._whole(self.own, careless=self.right.dtype)
+        radii = self.radii()
+        whole = radii.wholes.get(self.tensor)
+        excuse = radii.careless(self.right.dtype).wholes.get(self.tensor)
         if whole is None or excuse is None:
             return False, False
         explained, total = excuse.worst(got)[0] <= EXCUSED, excuse.parts[0]
@@ -181,20 +185,15 @@ class _Tensor:
         wrong = whole.worst(got)[0] > whole.limit
         return wrong and not explained, explained and tells
 
-    def _whole(self, arithmetic: Arithmetic, *, careless: str = "") -> Whole | None:
-        wholes = self.right.wholes(self.convention, arithmetic, careless=careless)
-        return wholes.get(self.tensor)
-
     @property
     def _underflow(self) -> Mask:
         """Elements of which a partial product underflows in some order of factors."""
-        return self.right.peaks(self.convention).underflow(self.node)
+        return self.radii().peaks.underflow(self.node)
 
     @property
     def _cancels(self) -> Mask:
         """Elements that are sums of terms of both signs: they may change their own."""
-        sizes = magnitudes(self.right.order(self.convention))
-        return cancels(self.node.value, sizes[self.node])
+        return cancels(self.node.value, magnitudes(self.radii().order)[self.node])
 
     def explained(self, sums: str) -> tuple[bool, bool]:
         """Whether a careless algorithm may be off as far, and that tells something.
@@ -226,12 +225,12 @@ class _Tensor:
 
     def _lost(self, own: Arithmetic, sums: str) -> Error:
         """What a careless algorithm loses beside rounding; 0 if that is not known."""
-        careless = self.truth(own, careless=sums)
+        careless = self.radii(own).careless(sums)
+        bound = careless.bounds[self.tensor]
         with np.errstate(all="ignore"):
-            lost = careless.radius - self.truth(own).radius
-            if not self._sharp(careless, own).all():
-                spread = self.right.spreads(self.convention, own, careless=sums)
-                lost = np.fmin(lost, spread[self.tensor])
+            lost = bound.radius - self.truth(own).radius
+            if not self._sharp(bound, own).all():
+                lost = np.fmin(lost, careless.spreads[self.tensor])
         return np.where(np.isfinite(lost), lost, 0.0)
 
     def overflowed(self) -> bool:
@@ -252,9 +251,8 @@ class _Tensor:
         if turned.any():
             turned &= ~self._cancels
         excused = lost & ~infinite & truth.infinite
-        right, way = self.right, self.convention
-        risky = risks(right.order(way), right.errors(way), right.peaks(way))
-        if risk := risky.get(self.node):  # in some honest order of operations
+        radii = self.radii()  # in some honest order of operations
+        if risk := risks(radii.order, radii.errors, radii.peaks).get(self.node):
             excused |= risk.infinite & infinite & ~truth.infinite & ~turned
             excused |= risk.undefined & ~np.isfinite(self.got) & ~turned
             excused |= lost & ~infinite & risk.infinite
@@ -273,18 +271,17 @@ class _Tensor:
         rounding alone. Elsewhere it is lost to signs that it does not see, and the
         smaller of the two judges: a spread that fails is infinite.
         """
-        bound = self.truth(arithmetic)
+        radii, bound = self.radii(arithmetic), self.truth(arithmetic)
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
         if not sharp.all():  # some inherit no error, as a product of inputs
-            errors = self.right.errors(self.convention, arithmetic)
-            rounding = local_errors(errors, [self.node])[self.node]
+            rounding = local_errors(radii.errors, [self.node])[self.node]
             if rounding is not None:
-                sharp |= rounding >= errors.errors[self.node]
+                sharp |= rounding >= radii.errors.errors[self.node]
         if sharp.all():
             return bound.radius, ~sharp
-        spread = self.right.spreads(self.convention, arithmetic, again=again)
-        closer = ~sharp & (spread[self.tensor] < bound.radius)
-        return np.where(closer, spread[self.tensor], bound.radius), closer
+        spread = (radii.spreads_again if again else radii.spreads)[self.tensor]
+        closer = ~sharp & (spread < bound.radius)
+        return np.where(closer, spread, bound.radius), closer
 
 
 def allowed(right: Reference, convention: str, tensor: str) -> Error:
@@ -310,7 +307,7 @@ def is_zero(right: Reference, tensor: str) -> bool:
 
     So is the gradient of a key's bias, or of a bias before a batch norm.
     """
-    whole = right.wholes("first", right.arithmetics[-1]).get(tensor)
+    whole = right.radii().wholes.get(tensor)
     if whole is None:
         return False
     return whole.limit * float(whole.parts[0].norm) < MOST * whole.terms
@@ -321,7 +318,7 @@ def zeros_pass(right: Reference, tensor: str) -> bool:
     size = np.abs(right.graphs["first"][tensor].value)
     if ((allowed(right, "first", tensor) < size) & np.isfinite(size)).any():
         return False
-    whole = right.wholes("first", right.arithmetics[-1]).get(tensor)
+    whole = right.radii().wholes.get(tensor)
     return whole is None or whole.least_seen >= 1
 
 

@@ -359,16 +359,16 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
     # None, another shape, or not finite where overflow cannot be the reason.
     if wrong is None or np.shape(wrong) != np.shape(right):
         return True
-    truth = bench.inside.bounds()[name]
+    truth = bench.inside.radii().bounds[name]
     sound = np.isfinite(right) & np.isfinite(truth.radius) & ~truth.infinite
     return bool((sound & ~np.isfinite(wrong)).any())
 
 
 def _effect(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
     """On a tensor; at a tie, against the nearest right answer."""
-    truths = [bench.inside.bounds(way)[name] for way in bench.inside.graphs]
+    truths = [bench.inside.radii(way).bounds[name] for way in bench.inside.graphs]
     answers = [(right, truths[0].radius)]
-    if bench.right.set_valued:
+    if len(bench.right.graphs) > 1:
         answers += [(truth.value, truth.radius) for truth in truths]
     effects = list[float]()
     for answer, radius in answers:

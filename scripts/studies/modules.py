@@ -247,7 +247,7 @@ def transformer_row(layers: int, dtype: str) -> list[Any]:
 def effects(layers: int, dtype: str = "bfloat16") -> dict[str, float]:
     """How much a mistake changes, over what one rounding at each step does."""
     right = Transformer(layers, dtype).reference()
-    wholes = right.wholes("first", right.arithmetics[-1])
+    wholes = right.radii().wholes
     model = Transformer(layers, dtype, "float64")
     exact = model.gradients({})
     found = {}

@@ -266,7 +266,7 @@ def planted(trial: Trial, right: Reference, sound: Mapping[str, Any]) -> Record:
 def _allowed_share(right: Reference, name: str, moved: Any) -> float:
     """What is allowed at the element that an error moves most, as a share of it."""
     place = np.unravel_index(np.argmax(moved), moved.shape)
-    value = right.bounds()[name].value[place]
+    value = right.radii().bounds[name].value[place]
     return float(allowed(right, "first", name)[place] / abs(value))
 
 

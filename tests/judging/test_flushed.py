@@ -75,3 +75,8 @@ def test_those_of_float16_are_computed_in_float32():
     inputs = {"x": x}
     narrow = replace(PROBLEM, inputs=inputs, cotangents=[x], dtype="float16")
     assert reference(narrow).flushed is None
+
+
+def test_the_precision_inside_stays_where_inputs_are_flushed():
+    flushed = reference(PROBLEM, "tf32").flushed
+    assert [arithmetic.name for arithmetic in flushed.arithmetics] == ["tf32"]

@@ -85,9 +85,9 @@ def test_one_question_asked_in_two_ways_is_answered_once():
     case = next(iter(op.cases.values()))
     right = reference(trial(op, case, REGIMES["normal"], "float32").problem)
     narrow = right.arithmetics[-1]
-    assert right.bounds("first", narrow) is right.bounds(
-        "first", arithmetic=narrow, careless=""
-    )
-    assert right.bounds("first", narrow) is not right.bounds(
-        "first", narrow, careless="float32"
-    )
+    radii = right.radii("first", narrow)
+    assert radii is right.radii()
+    assert radii.bounds is radii.bounds
+    careless = radii.careless("float32")
+    assert careless is radii.careless("float32")
+    assert careless.bounds["dx"] is not radii.bounds["dx"]

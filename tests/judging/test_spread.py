@@ -7,6 +7,7 @@ from gradwatch.harness import judge
 from gradwatch.harness.judging import spread as spread_module
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.draws import Draws
+from gradwatch.harness.judging.radii import Radii
 from gradwatch.harness.judging.reference import (
     Asked,
     Reference,
@@ -64,7 +65,7 @@ def test_an_error_of_one_in_a_thousand_in_one_of_fifty_layers_is_caught(dtype):
 
 def test_the_bound_alone_sees_nothing_there(monkeypatch):
     monkeypatch.setattr(spread_module, "CURVED", -1.0)  # the spread is never straight
-    monkeypatch.setattr(Reference, "wholes", lambda *_, **__: {})
+    monkeypatch.setattr(Radii, "wholes", {})
     _, found = chain("float32", wrong=lambda x: x * 1.001)
     assert "disagree" not in {j.verdict for j in found}
 
@@ -72,13 +73,13 @@ def test_the_bound_alone_sees_nothing_there(monkeypatch):
 def test_it_is_the_same_every_time():
     right, _ = chain("float32")
     again, _ = chain("float32")
-    for name, radius in right.spreads().items():
-        np.testing.assert_array_equal(radius, again.spreads()[name])
+    for name, radius in right.radii().spreads.items():
+        np.testing.assert_array_equal(radius, again.radii().spreads[name])
 
 
 def one(build, dtype="float32"):
     right = Reference(Asked(lambda _: {"y": build()}, dtype))
-    return right, right.spreads()["y"]
+    return right, right.radii().spreads["y"]
 
 
 def test_its_radius_is_that_of_honest_arithmetic():
@@ -179,8 +180,9 @@ def test_it_costs_at_most_twenty_evaluations_of_the_graph(op, monkeypatch):
     case = next(iter(page.cases.values()))
     right = reference(trial(page, case, REGIMES["normal"], "float32").problem)
     monkeypatch.setattr(Draws, "_computed", counted)
-    right.spreads()
-    nodes = [node for node in right.order("first") if node.primitive]
+    radii = right.radii()
+    assert radii.spreads
+    nodes = [node for node in radii.order if node.primitive]
     assert len(nodes) < sum(evaluated) <= 20 * len(nodes)
 
 
@@ -192,7 +194,7 @@ def test_what_is_rounded_only_once_is_left_to_the_bound(monkeypatch, off, expect
         raise AssertionError("the spread was asked")
 
     if expected == "vacuous":  # an excuse may ask it
-        monkeypatch.setattr("gradwatch.harness.judging.reference.spread", never)
+        monkeypatch.setattr("gradwatch.harness.judging.radii.spread", never)
     a, b = np.array([[1.0, -1.0]]), np.array([[1.0], [1.0 - 2.0**-20]])
     dy, y = np.ones((1, 1)), np.full((1, 1), 2.0**-20 + off)
     *_, found = judge("matmul", [a, b], dy, [b.T, a.T], outputs=[y], dtype="float32")

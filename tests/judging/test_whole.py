@@ -118,7 +118,7 @@ def test_sums_in_16_bits_are_imprecise_and_not_wrong():
 def one(build, dtype="bfloat16"):
     right = Reference(Asked(lambda _: {"y": build()}, dtype))
     got = rounded_at_each_step(right.graphs["first"], dtype)["y"]
-    return right.wholes("first", right.arithmetics[-1])["y"], got
+    return right.radii().wholes["y"], got
 
 
 def test_equal_numbers_are_rounded_alike(monkeypatch):
@@ -178,7 +178,7 @@ def test_one_rare_choice_of_one_number_is_no_mistake(turned):
         return graph.gradient([y], [np.ones(())], [x])[0]
 
     right = Reference(Asked(lambda _: {"dx": build()}, "bfloat16"))
-    whole = right.wholes("first", right.arithmetics[-1])["dx"]
+    whole = right.radii().wholes["dx"]
     value = right.graphs["first"]["dx"].value
     got = value[::-1] if turned else value
     assert whole.worst(got)[0] < spread.LIMIT
@@ -209,7 +209,7 @@ def test_a_gradient_that_is_zero_in_exact_arithmetic_is_seen_beside_its_terms(dt
     (j,) = verdicts(right, {"dbias": got})
     assert j.verdict == "vacuous", j.message
     assert is_zero(right, "dbias")
-    lost = right.order("first")[-1].inputs[0].value[:, -1]
+    lost = right.radii().order[-1].inputs[0].value[:, -1]
     assert not verdicts(right, {"dbias": got - lost})[0].passes
 
 
@@ -222,7 +222,7 @@ def test_what_a_cancelled_mean_may_have_lost_is_not_seen():
         return {"y": x - graph.mean(x, axis=1, keepdims=True)}
 
     right = Reference(Asked(lambda _: build(), "bfloat16"))
-    found = right.wholes("first", right.arithmetics[-1])["y"]
+    found = right.radii().wholes["y"]
     assert found.least_seen > 1
 
 

@@ -83,4 +83,4 @@ def test_the_reference_runs_it_in_a_wider_type(narrow, wide):
     """Row `run in a wider type, is the reference`."""
     x = np.array([3.0], narrow)
     right = reference(Problem(load_op("square"), {"x": x}, [x], dtype=narrow))
-    assert right.bounds()["dx"].value.dtype == wide
+    assert right.radii().bounds["dx"].value.dtype == wide

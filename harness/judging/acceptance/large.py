@@ -37,12 +37,8 @@ from gradwatch.harness.judging.acceptance.parts import Parts, Sample, deep_calls
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
-from gradwatch.harness.judging.reference import (
-    Asked,
-    Truth,
-    require_subnormals,
-    underflow_of,
-)
+from gradwatch.harness.judging.radii import Truth, underflow_of
+from gradwatch.harness.judging.reference import Asked, require_subnormals
 from gradwatch.harness.judging.rounding.analysis import (
     RULES,
     Error,

@@ -117,7 +117,7 @@ class Case:
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
-        self.wholes = right.wholes(ties, arithmetic) if self.digits < SHARP else {}
+        self.wholes = right.radii(ties).wholes if self.digits < SHARP else {}
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         nodes = {*self.sweep.order, *self.sweep.parts.values()}
         self.lengths = {n for node in nodes for n in (*node.shape, node.size)}
@@ -231,7 +231,7 @@ class Diagnoses:
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
         started, seen, right = time.thread_time(), "elements agree", question.known
-        if not right or sum(node.size for node in right.order("first")) > FULL:
+        if not right or sum(node.size for node in right.radii().order) > FULL:
             seen = "elements looked at agree"
             some = {v.tensor: np.asarray(got[v.tensor]) for v in asked}
             worst = {v.tensor: v.worst_index for v in asked}

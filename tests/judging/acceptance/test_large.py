@@ -90,7 +90,7 @@ def test_what_is_accepted_agrees_however_large_a_planted_error(op, dtype):
     by_size = np.argsort(np.abs(right), axis=None)
     places = by_size[np.linspace(0, right.size - 1, 9).astype(int)]
     truth = reference(made)
-    radius = truth.bounds()[name].radius.reshape(-1)
+    radius = truth.radii().bounds[name].radius.reshape(-1)
     dtypes = {name: dtype}
     outcomes = []
     for factor in (0.25, 0.75, 1.5, 4.0):
@@ -118,7 +118,7 @@ def test_one_wrong_element_among_many_is_rejected_by_judge(dtype):
 def test_a_vacuous_tensor_is_left_to_the_judgement(dtype, mean):
     """Constant rows of a norm: what is left of them is rounding error."""
     made, _ = problem("layer_norm", dtype, lambda x: mean + 0 * x)
-    full = reference(made).bounds()
+    full = reference(made).radii().bounds
     got = {"dx": full["dx"].value.astype(dtype)}
     assert early(made, got) is None
     assert in_full(made, got)[0].verdict == "vacuous"
@@ -272,12 +272,12 @@ def test_neither_radius_is_less_than_the_least(op, dtype):
     page = catalogue.load_op(op)
     case = next(iter(page.cases.values()))
     right = reference(trial(page, case, REGIMES["normal"], dtype).problem)
-    for name, measured in right.spreads().items():
+    for name, measured in right.radii().spreads.items():
         node = right.graphs["first"][name]
         if node.value.dtype.kind == "f":
             least = Least(right.arithmetics[-1]).radii(node, np.arange(node.size))
             assert (least <= measured.reshape(-1)).all()
-            assert (least <= right.bounds()[name].radius.reshape(-1)).all()
+            assert (least <= right.radii().bounds[name].radius.reshape(-1)).all()
 
 
 def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel():
@@ -347,7 +347,7 @@ def judged(right, dx):
 @pytest.mark.parametrize("radii", [0.1, 0.5, 0.9, 1.1, 2.0, 10.0])
 def test_an_error_in_a_cancelled_element_has_the_verdict_of_the_spread(rows, radii):
     right, dx = rows
-    off = np.where(right.spreads()["dx"] < np.inf, right.spreads()["dx"], 0)
+    off = np.where(right.radii().spreads["dx"] < np.inf, right.radii().spreads["dx"], 0)
     wrong = dx.copy()
     exact = right.graphs["first"]["dx"].value
     wrong[3, 7] = exact[3, 7] + radii * right.limit * off[3, 7]

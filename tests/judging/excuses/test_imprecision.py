@@ -6,6 +6,7 @@ import pytest
 from gradwatch.harness import assert_agrees, judge
 from gradwatch.harness.check import check
 from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.radii import Radii
 from gradwatch.harness.judging.verdict import _Tensor
 from gradwatch.impls.contract import Op
 
@@ -77,7 +78,7 @@ def test_an_excuse_reaches_no_further_than_what_it_has_lost(
 @pytest.mark.parametrize("wrong", [0.0, -1.0, 0.5])
 def test_where_more_than_a_tenth_is_excused_only_the_whole_tells(wrong, monkeypatch):
     assert lost_of_a_sum(3.0, wrong, monkeypatch).verdict == "disagree"
-    monkeypatch.setattr(_Tensor, "_whole", lambda *_, **__: None)
+    monkeypatch.setattr(Radii, "wholes", {})
     j = lost_of_a_sum(3.0, wrong, monkeypatch)
     assert j.verdict == "vacuous"
     assert "nothing is told" in j.message

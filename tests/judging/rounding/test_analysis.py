@@ -30,7 +30,7 @@ def errors_behind(outputs, precision, limit=1.0):
 def radius_of(build):
     """Of what a function builds, as the judge has it in float32."""
     reference = Reference(Asked(lambda _: {"y": build()}, "float32"))
-    return reference.bounds()["y"].radius
+    return reference.radii().bounds["y"].radius
 
 
 def test_every_primitive_has_a_rule():

@@ -1,0 +1,209 @@
+"""How far rounding may move the tensors of a graph, computed in one arithmetic.
+
+Each radius is in the tensor that comes out: the reference's own roundoff is part of it,
+so that it doubles by itself where extended precision is no wider than float64.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from gradwatch.harness.judging.excuses.imprecision import careless, recovered
+from gradwatch.harness.judging.excuses.overflow import Peaks, Risk, peaks, risks
+from gradwatch.harness.judging.precisions import (
+    PRECISIONS,
+    Arithmetic,
+    Array,
+    Mask,
+    Precision,
+)
+from gradwatch.harness.judging.rounding.analysis import (
+    Error,
+    Errors,
+    operation,
+    running_errors,
+)
+from gradwatch.harness.judging.spread import Whole, spread, whole
+from gradwatch.impls.graph import Node, as_array, topological_order
+
+Nodes = Mapping[str, Node]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """One tensor of the right answer, in the wide type.
+
+    Attributes:
+        radius: How far an honest implementation may land from each value, infinite
+            where nothing is known.
+        infinite: Where nothing but an infinity of the value's sign is right.
+        zero: A radius up to this is made of underflow alone.
+        nothing: A magnitude up to this is zero in the tensor that comes out.
+        admissible: Of `argmax`: the axis, and which indices along it are right.
+    """
+
+    tensor: str
+    value: Array
+    radius: Error
+    infinite: Mask
+    zero: float = 0.0
+    nothing: float = 0.0
+    admissible: tuple[int, Mask] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Radii:
+    """How far rounding may move each tensor; every kind is computed at its first use.
+
+    Attributes:
+        nodes: The right tensors by name, evaluated.
+        arithmetic: In which the tensors under test may have been computed.
+        limit: The ratio up to which an error is rounding.
+        longest: The number of terms of the longest reduction.
+        sums: The precision in which a careless algorithm adds one by one, if it does.
+        honest: What one may lose that does not.
+    """
+
+    nodes: Nodes
+    arithmetic: Arithmetic
+    limit: float
+    longest: int
+    sums: str = ""
+    honest: Radii | None = None
+    _careless: dict[str, Radii] = field(default_factory=dict)
+
+    def careless(self, sums: str) -> Radii:
+        """What an algorithm may lose that adds one by one in a precision."""
+        if sums not in self._careless:
+            self._careless[sums] = replace(self, sums=sums, honest=self, _careless={})
+        return self._careless[sums]
+
+    @functools.cached_property
+    def order(self) -> Sequence[Node]:
+        """The nodes of the graph, each after its inputs."""
+        return topological_order(self.nodes.values())
+
+    @functools.cached_property
+    def errors(self) -> Errors:
+        """Running errors; of a careless algorithm with a share of what it loses."""
+        return self._errors(full=False)
+
+    @functools.cached_property
+    def peaks(self) -> Peaks:
+        """Partial products of each node."""
+        return peaks(self.order, self.arithmetic.step)
+
+    @functools.cached_property
+    def bounds(self) -> Mapping[str, Truth]:
+        """The tensors with radii of the bound.
+
+        Those of a careless algorithm are of what came out finite, however near the end
+        of the range.
+        """
+        risky = {} if self.honest else risks(self.order, self.errors)
+        stored, truths = self.arithmetic.stored, dict[str, Truth]()
+        zero = underflow_of(self.order, self.longest, stored)
+        for name, node in self.nodes.items():
+            risk = risky.get(node)
+            if node.value.dtype.kind != "f":
+                truths[name] = _whole(name, node, self.errors, risk)
+                continue
+            radius = self.arithmetic.roundoff * self.errors.errors[node]
+            radius, infinite, unknown = self._stored(node, radius)
+            if risk:
+                infinite &= ~risk.undefined
+                unknown |= risk.undefined | (risk.infinite & ~infinite)
+            if unknown.any() and not self.honest:
+                radius = np.where(unknown, np.inf, radius)
+            value, radius, infinite = map(np.asarray, (node.value, radius, infinite))
+            truths[name] = Truth(name, value, radius, infinite, zero, stored.nothing)
+        return truths
+
+    @functools.cached_property
+    def spreads(self) -> Mapping[str, Error]:
+        """Radii of the spread; of a careless algorithm, of what it loses alone."""
+        return self._spreads(again=False)
+
+    @functools.cached_property
+    def spreads_again(self) -> Mapping[str, Error]:
+        """As `spreads`, but a product of matrices is rounded for each of its uses."""
+        return self._spreads(again=True)
+
+    @functools.cached_property
+    def wholes(self) -> Mapping[str, Whole]:
+        """What roundings do to tensors as a whole."""
+        honest = self.honest or self
+        errors = self._errors(full=True) if self.honest else self.errors
+        again = self.honest is not None
+        return whole(self.nodes, self.order, errors, honest.peaks, again=again)
+
+    def _errors(self, *, full: bool) -> Errors:
+        table = None
+        if self.honest:
+            # An output by another name is one excuse less.
+            outputs = [n for name, n in self.nodes.items() if name.startswith("y")]
+            lost, found = recovered(self.order, outputs), self.honest.peaks
+            table = careless(PRECISIONS[self.sums], lost, found, full=full)
+        return running_errors(self.order, self.arithmetic, self.limit, table)
+
+    def _spreads(self, *, again: bool) -> Mapping[str, Error]:
+        beside = self.honest.errors if self.honest else None
+        radii = spread(self.nodes, self.order, self.errors, beside=beside, again=again)
+        for name, radius in radii.items():
+            stored, *beyond = self._stored(self.nodes[name], radius)
+            radii[name] = np.asarray(np.where(np.logical_or(*beyond), np.inf, stored))
+        return radii
+
+    def _stored(self, node: Node, radius: Any) -> tuple[Any, Mask, Mask]:
+        """A radius in the tensor that comes out; where it is infinite, and may be.
+
+        The reference's own roundoff makes it larger, and one last rounding into
+        narrower tensors: a single one, which is allowed once and not `limit` times.
+        """
+        arithmetic = self.arithmetic
+        stored, wide = arithmetic.stored, float(np.finfo(node.dtype).eps)
+        with np.errstate(all="ignore"):
+            radius = radius * (1 + wide / 2 / arithmetic.roundoff)
+            if stored is not arithmetic.step:
+                size = np.abs(node.value).astype(np.float64)
+                far = size + self.limit * radius
+                last = (stored.roundoff * far + stored.floor) / self.limit
+                radius = radius + np.where(np.isfinite(far), last, 0.0)
+            room, size = self.limit * as_array(radius), np.abs(node.value)
+            certain: Mask = (size == np.inf) | (size - room >= stored.beyond)
+            possible: Mask = (room < np.inf) & (size + room >= stored.beyond)
+        return radius, certain, possible & ~certain
+
+
+def _whole(name: str, node: Node, errors: Errors, risk: Risk | None) -> Truth:
+    """An integer tensor: exact, but that several indices may point at a maximum."""
+    unknown, none = errors.errors[node] > 0, np.zeros(node.shape, bool)
+    radius = np.where(unknown | risk.undefined if risk else unknown, np.inf, 0.0)
+    if operation(node) != "argmax":
+        return Truth(name, node.value, radius, none)
+    (source,), axis = node.inputs, node.attributes["axis"]
+    reach = errors.reach * errors.errors[source]
+    with np.errstate(all="ignore"):
+        least = np.max(source.value - reach, axis=axis, keepdims=True)
+        right = (source.value + reach >= least) | np.isnan(source.value)
+    which = axis % source.ndim, right
+    return Truth(name, node.value, radius, none, admissible=which)
+
+
+def underflow_of(order: Sequence[Node], longest: int, stored: Precision) -> float:
+    """A radius that is made of underflow alone, in a graph with so long a reduction.
+
+    Two products a term, and two at the end, times numbers up to the largest leaf.
+    """
+    leaves = (node.value for node in order if node.primitive is None)
+    sizes = (
+        np.max(np.abs(v), initial=1.0, where=np.isfinite(v))
+        for v in leaves
+        if v.dtype.kind == "f"
+    )
+    return 2 * (longest + 1) * float(max(sizes, default=1.0)) * stored.floor
