@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -41,10 +43,15 @@ PLACES = {
 }
 
 
+#: An op's: the backend, the tensor and the verdict.
+Verdicts = set[tuple[str, str, str]]
+RED = ("3 * x", "2.9 * x")
+
+
 def verdicts(
     *pages: Path, backends: Sequence[str] = ("numpy_manual", "torch_custom")
-) -> set[tuple[str, str, str, str]]:
-    """Of each op, backend and tensor the verdict."""
+) -> dict[str, Verdicts]:
+    """Of each op the verdict on each backend's tensors."""
     asked = Asked(
         ops=[str(page) for page in pages],
         backends=backends,
@@ -52,62 +59,52 @@ def verdicts(
         dtypes=["float32"],
         timeout=20.0,
     )
+    found = defaultdict[str, Verdicts](set)
     with Child(judge) as child:
-        records = judged(asked, child).records
-    return {(r.op, r.backend, r.tensor, r.verdict) for r in records}
+        for r in judged(asked, child).records:
+            found[r.op].add((r.backend, r.tensor, r.verdict))
+    return found
 
 
-def written(folder: Path, name: str, old: str, new: str) -> Path:
+def written(folder: Path, name: str, old: str = "", new: str = "") -> Path:
     page = folder / f"{name}.py"
     page.write_text(CUBE.replace('Op("cube"', f'Op("{name}"').replace(old, new))
     return page
 
 
 @pytest.fixture(scope="module")
-def red(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("red")
-    return written(folder, "red", "3 * x", "2.9 * x")
-
-
-@pytest.fixture(scope="module")
-def alone(red: Path) -> set[tuple[str, str, str, str]]:
-    found = verdicts(red)
-    assert {v for _, _, tensor, v in found if tensor == "dx"} == {"disagree"}
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    found = verdicts(written(tmp_path_factory.mktemp("red"), "red", *RED))["red"]
+    assert {v for _, tensor, v in found if tensor == "dx"} == {"disagree"}
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("what", "place"),
-    [
-        (what, place)
-        for what in EVIL
-        for place in PLACES
-        if what != "descriptors" or place == "formula"  # hangs until the limit of 20 s
-    ],
-)
-def test_a_page_changes_no_verdict_on_another(
-    tmp_path: Path,
-    red: Path,
-    alone: set[tuple[str, str, str, str]],
-    what: str,
-    place: str,
+@pytest.mark.parametrize("place", PLACES)
+def test_pages_change_no_verdict_on_another(
+    tmp_path: Path, alone: Verdicts, place: str
 ) -> None:
+    """The other one is judged after each of them."""
     before, after = PLACES[place]
-    evil = written(tmp_path, "evil", before, after.format(EVIL[what]))
-    found = verdicts(evil, red)
-    assert {one for one in found if one[0] == "red"} == alone
-    assert any(op == "evil" for op, *_ in found)
+    pages = dict[str, list[Path]]()
+    for what, statement in EVIL.items():
+        if what != "descriptors" or place == "formula":  # hangs until the limit
+            evil = written(tmp_path, f"evil_{what}", before, after.format(statement))
+            pages[what] = [evil, written(tmp_path, f"red_{what}", *RED)]
+    found = verdicts(*chain(*pages.values()))
+    for what in pages:
+        assert found[f"red_{what}"] == alone, what
+        assert found[f"evil_{what}"], what
 
 
 def test_a_page_cannot_call_its_op_as_another_that_is_judged(
-    tmp_path: Path, red: Path, alone: set[tuple[str, str, str, str]]
+    tmp_path: Path, alone: Verdicts
 ) -> None:
-    evil = written(tmp_path, "evil", 'Op("evil"', 'Op("red"')
+    red, evil = written(tmp_path, "red", *RED), written(tmp_path, "evil")
     evil.write_text(evil.read_text().replace('Op("evil"', 'Op("red"'))
     found = verdicts(evil, red)
-    assert {one for one in found if one[0] == "red"} == alone
-    assert ("evil", "reference", "all", "error") in found
+    assert found["red"] == alone
+    assert ("reference", "all", "error") in found["evil"]
 
 
 OURS = "[m for m in list(sys.modules.values()) if 'gradwatch' in m.__name__]"
@@ -128,25 +125,25 @@ STATEMENTS = (
     "import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)],"
     " daemon=True).start()",
 )
-#: Of 20 seeds none changed a verdict; each costs some ten seconds.
-TRIALS = 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(TRIALS))
-def test_no_verdict_changes_beside_a_page_drawn_at_random(
-    tmp_path: Path, red: Path, alone: set[tuple[str, str, str, str]], seed: int
+def test_no_verdict_changes_beside_pages_drawn_at_random(
+    tmp_path: Path, alone: Verdicts
 ) -> None:
-    """It does two things at two places."""
-    draw, story = Random(seed), []
-    evil = written(tmp_path, "evil", "", "")
-    for place in draw.sample(list(PLACES), 2):
-        before, after = PLACES[place]
-        what = draw.choice(STATEMENTS)
-        story.append((place, what))
-        evil.write_text(evil.read_text().replace(before, after.format(what)))
-    pages = [evil, red] if draw.random() < 0.7 else [red, evil]
-    assert {one for one in verdicts(*pages) if one[0] == "red"} == alone, story
+    """Each does two things at two places; of 20 seeds none changed a verdict."""
+    draw, stories, pages = Random(0), list[list[tuple[str, str]]](), list[Path]()
+    for n in range(5):
+        story = [(p, draw.choice(STATEMENTS)) for p in draw.sample([*PLACES], 2)]
+        evil, red = written(tmp_path, f"evil{n}"), written(tmp_path, f"red{n}", *RED)
+        for place, what in story:
+            before, after = PLACES[place]
+            evil.write_text(evil.read_text().replace(before, after.format(what)))
+        stories.append(story)
+        pages += [evil, red] if draw.random() < 0.7 else [red, evil]
+    found = verdicts(*pages)
+    for n, story in enumerate(stories):
+        assert found[f"red{n}"] == alone, story
 
 
 #: The start of a page that says in which process of JAX it is read.
@@ -175,4 +172,4 @@ def test_a_worker_that_cannot_be_forked_is_replaced_after_a_page_that_changed_it
     right = written(tmp_path, "second", "import numpy as np\n", says)
     found = verdicts(first, right, backends=["jax_formula"])
     assert len({*file.read_text().split()}) == workers
-    assert {v for op, _, _, v in found if op == "second"} == {"agree"}
+    assert {v for _, _, v in found["second"]} == {"agree"}
