@@ -176,12 +176,12 @@ class Case:
             made = predict(self.sweep.values)
         except RAISED:
             return
-        rank, fit = edit.rank, {n: self.fits(n, made[n]) for n in self.got}
-        explained = [n for n in self.wrong if fit[n]]
-        explained = [n for n in explained if (made[n] != self.right[n]).any()]
+        rank, fit = edit.rank, {n: self.fits(n, made[n]) for n in self.wrong}
+        explained = [n for n in fit if fit[n] and (made[n] != self.right[n]).any()]
         if explained and edit.about[0] not in self.sweep.ends:
-            rank += not all(fit[n] for n in self.wrong)
-            rank += 1.5 * (not all(fit[n] for n in fit if n not in self.wrong))
+            rest = (n for n in self.got if n not in fit)
+            rank += not all(fit.values())
+            rank += 1.5 * (not all(self.fits(n, made[n]) for n in rest))
         size = sum(self.got[n].size for n in explained)
         bits = size * min(self.digits, SHARP)
         if edit.plain and rank >= FAR - 1 and bits < BITS:
