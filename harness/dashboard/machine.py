@@ -155,13 +155,13 @@ class MachineResults:
     @property
     def absent(self) -> dict[str, str]:
         """Backends that have none here, and why."""
-        asked = {runner for _, runner in self.judged}
+        asked, ran = {runner for _, runner in self.judged}, self.ran
         return {
             name: "no page has its dialect"
             if name in asked
             else self.missing.get(name, "not asked for")
             for name in self.runners
-            if name not in self.ran
+            if name not in ran
         }
 
     @property

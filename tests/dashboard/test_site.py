@@ -122,17 +122,6 @@ def test_every_link_leads_to_a_page_or_a_place_on_it(
             assert not place or place in ids[target], f"{page.name}: {link}"
 
 
-@pytest.mark.slow
-def test_no_file_exceeds_two_megabytes(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shows(op_names(), monkeypatch)
-    invented.write_agree(results, 9)
-    invented.write_history(results, 60)
-    files = [file for file in written(results).rglob("*") if file.is_file()]
-    assert max(file.stat().st_size for file in files) < 2e6
-
-
 def test_text_of_results_is_escaped(results: Path) -> None:
     wrong = agree_record("add", "numpy_graph", verdict="error", message="<b>bold</b>")
     judged(results, wrong)

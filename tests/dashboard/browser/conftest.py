@@ -36,7 +36,7 @@ FLAGS = (
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of 90 commits, with a wrong gradient, a finding and a truncated file.
 
-    It shows all ops, and the history of a few.
+    It shows all ops, and the times and the history of a few.
     """
     folder = tmp_path_factory.mktemp("year")
     results = folder / "results"
@@ -44,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     invented.write_agree(
         results, invented.STEP, f"recorded/{invented.MACHINE}/agree.json"
     )
-    invented.write_time(results, invented.COMMITS - 1)
+    invented.write_time(results, invented.COMMITS - 1, ops=invented.FEW)
     invented.write_history(results, invented.COMMITS, ops=invented.FEW)
     invented.write_finding(results)
     (results / "latest" / "agree-cut.json").write_text('{"schema": 1, "records": [')

@@ -126,8 +126,8 @@ def write_agree(folder: Path, number: int, name: str = "latest/agree.json") -> N
     write_document(folder / name, made, environment(number), missing={}, pairs=every)
 
 
-def write_time(folder: Path, number: int) -> None:
-    """Every op on every backend at three sizes, both passes."""
+def write_time(folder: Path, number: int, ops: Sequence[str] = ()) -> None:
+    """`ops`, or all, on every backend at three sizes, both passes."""
     draw = random.Random(number)
     made = [
         time_record(
@@ -138,7 +138,7 @@ def write_time(folder: Path, number: int) -> None:
             bytes=moved,
             seconds=(2e-6 + moved / 5e9) * (1 + draw.random() * (1 + i)),
         )
-        for op in op_names()
+        for op in ops or op_names()
         for i, backend in enumerate(backend_names())
         for size, moved in SIZES.items()
         for phase in ("forward", "backward")

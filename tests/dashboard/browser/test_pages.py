@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,11 @@ def complaints(browser: Chrome) -> list[str]:
     return [entry["message"] for entry in log if entry["level"] != "INFO"]
 
 
+def test_no_file_exceeds_two_megabytes(site: Path) -> None:
+    files = [file for file in site.rglob("*") if file.is_file()]
+    assert max(file.stat().st_size for file in files) < 2e6
+
+
 LOCAL = ("file:", "data:", "about:")
 
 
@@ -163,7 +168,7 @@ def violations(browser: Chrome, *rules: str) -> list[tuple[str, list[str]]]:
 
     It is not asked for what passes: listing that takes longer than the violations.
     """
-    axe = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
     browser.execute_script(axe)
     options: dict[str, Any] = {"resultTypes": ["violations"], "iframes": False}
     options |= {"runOnly": list(rules)} if rules else {}
