@@ -22,8 +22,8 @@ from gradwatch._extras import Missing, explained
 
 if TYPE_CHECKING:
     from gradwatch.harness.check import check, gradcheck, gradgradcheck
+    from gradwatch.harness.diagnosis.entry import assert_agrees, judge
     from gradwatch.harness.history.changepoints import Change, find_changes
-    from gradwatch.harness.judging.entry import assert_agrees, judge
     from gradwatch.harness.judging.judgement import Judgement
     from gradwatch.impls.contract import Case, Op
 
@@ -75,7 +75,7 @@ def _loaded(name: str) -> Any:
 
         from gradwatch.harness import check as home
     else:
-        from gradwatch.harness.judging import entry as home
+        from gradwatch.harness.diagnosis import entry as home
     return getattr(home, name)
 
 

@@ -13,8 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradwatch.harness.diagnosis.entry import assert_agrees, judge
     from gradwatch.harness.history.changepoints import Change, find_changes
-    from gradwatch.harness.judging.entry import assert_agrees, judge
     from gradwatch.harness.judging.judgement import Judgement
 
 __all__ = ["Change", "Judgement", "assert_agrees", "find_changes", "judge"]
@@ -22,9 +22,9 @@ __all__ = ["Change", "Judgement", "assert_agrees", "find_changes", "judge"]
 _HOMES = {
     "Change": "history.changepoints",
     "Judgement": "judging.judgement",
-    "assert_agrees": "judging.entry",
+    "assert_agrees": "diagnosis.entry",
     "find_changes": "history.changepoints",
-    "judge": "judging.entry",
+    "judge": "diagnosis.entry",
 }
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from gradwatch.harness.commands.doctor import examine, table
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.console.terminal import output
+from gradwatch.harness.diagnosis.entry import judge
 from gradwatch.harness.judging.cases import Trial
-from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.requested import by_default
 from gradwatch.harness.project.verdicts import SIGNS
 from gradwatch.harness.workers.pool import Fleet, Outcome, Task

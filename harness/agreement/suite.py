@@ -20,10 +20,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct, structs
 
+from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.cases import REGIMES, Trial, trials
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.defects.known import like
-from gradwatch.harness.judging.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question

@@ -44,7 +44,7 @@ from gradwatch.harness.check.shapes import (
 )
 from gradwatch.harness.check.subjects import OpSubject, subject_of
 from gradwatch.harness.console.streams import ticking
-from gradwatch.harness.judging.diagnosis.search import Diagnoses
+from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS

@@ -17,8 +17,8 @@ from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.frameworks import Elsewhere, Raised
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
-from gradwatch.harness.judging.diagnosis.search import Diagnoses
-from gradwatch.harness.judging.diagnosis.sweep import Sweep
+from gradwatch.harness.diagnosis.search import Diagnoses
+from gradwatch.harness.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.draws import Draws, halves
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question

@@ -33,8 +33,8 @@ from gradwatch.harness.check.frameworks.runs import (
 )
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.check.subjects.pytorch import TorchSubject, seed_of_draws
+from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.cases import Regime
-from gradwatch.harness.judging.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.judgement import Judgement
 
 #: Stages after the first one, which is as plain as training can be and has half of the

@@ -12,7 +12,5 @@
 - verdict: the readings by which a call may be right; which radius judges a tensor;
   and each element beside the right answer
 - judgement: what is said of one tensor
-- diagnosis: names the mistake in a wrong gradient
-- entry: `judge` and `assert_agrees`: what users call
 - defects: known outcomes: defects of frameworks that the suite expects, and where
 """

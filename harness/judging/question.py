@@ -55,7 +55,6 @@ class Question(Asked):
     @functools.cached_property
     def right(self) -> Reference:
         """The right tensors, with all radii."""
-        require_subnormals()
         return Reference(self)
 
     @property

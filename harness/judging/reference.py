@@ -81,6 +81,7 @@ class Reference:
 
     Raises:
         ValueError: no such `compute` for this dtype.
+        FloatingPointError: subnormal numbers are flushed to zero in this thread.
 
     Attributes:
         graphs: By convention the nodes of the tensors, evaluated: of gradients,
@@ -93,6 +94,7 @@ class Reference:
     """
 
     def __init__(self, asked: Asked) -> None:
+        require_subnormals()
         self.dtype, self._asked = asked.dtype, asked
         self.arithmetics = arithmetics(asked.dtype, asked.compute)
         wide = wider(PRECISIONS[asked.dtype])
@@ -184,10 +186,7 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
 
     Raises:
         Unsupported: the op has no formula.
-        FloatingPointError: subnormal numbers are flushed to zero in this thread.
-        ValueError: no such `compute` for the problem's dtype.
     """
-    require_subnormals()
     return Reference(Asked.of(problem, compute))
 
 

@@ -308,9 +308,8 @@ def is_zero(right: Reference, tensor: str) -> bool:
     So is the gradient of a key's bias, or of a bias before a batch norm.
     """
     whole = right.radii().wholes.get(tensor)
-    if whole is None:
-        return False
-    return whole.limit * float(whole.parts[0].norm) < MOST * whole.terms
+    norm = whole.limit * float(whole.parts[0].norm) if whole else np.inf
+    return whole is not None and norm < MOST * whole.terms
 
 
 def zeros_pass(right: Reference, tensor: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradwatch.harness.judging.diagnosis.search import explanations
+from gradwatch.harness.diagnosis.search import explanations
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.diagnosis.search import explanations
 from gradwatch.harness.judging.cases import REGIMES, trial
-from gradwatch.harness.judging.diagnosis.search import explanations
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
 from gradwatch.harness.selftest import mutants

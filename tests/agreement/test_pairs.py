@@ -13,7 +13,8 @@ RADIUS = np.array([0.5, 0.25, 1.0, np.inf])  # the first two elements count
 
 def right(wide="longdouble"):
     truth = SimpleNamespace(value=VALUE, radius=RADIUS)
-    return SimpleNamespace(bounds=lambda: {"dx": truth}, wide=wide)
+    radii = SimpleNamespace(bounds={"dx": truth})
+    return SimpleNamespace(radii=lambda: radii, wide=wide)
 
 
 def found_in(tensors, *wide):

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 import gradwatch
-from gradwatch.harness.judging.diagnosis.sweep import Sweep
+from gradwatch.harness.diagnosis.sweep import Sweep
 from gradwatch.harness.tracing.untraceable import Place
 
 

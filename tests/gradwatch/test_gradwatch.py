@@ -8,8 +8,8 @@ import pytest
 
 import gradwatch
 from gradwatch._extras import Missing, explained, extra_of
+from gradwatch.harness.diagnosis.entry import judge
 from gradwatch.harness.history.changepoints import find_changes
-from gradwatch.harness.judging.entry import judge
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.impls import contract
 

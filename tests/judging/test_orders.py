@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradwatch.harness.diagnosis.entry import assert_agrees, judge
 from gradwatch.harness.judging.cases import REGIMES, is_floating, of_order, trial
-from gradwatch.harness.judging.entry import assert_agrees, judge
 from gradwatch.harness.judging.orders import ORDERS, OTHER_SIDE, derivatives
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors

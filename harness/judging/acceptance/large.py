@@ -38,7 +38,7 @@ from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
 from gradwatch.harness.judging.radii import Truth, underflow_of
-from gradwatch.harness.judging.reference import Asked, require_subnormals
+from gradwatch.harness.judging.reference import Asked
 from gradwatch.harness.judging.rounding.analysis import (
     RULES,
     Error,
@@ -103,7 +103,6 @@ class Look:
         self, asked: Asked, got: Mapping[str, Array | None], dtypes: Mapping[str, str]
     ) -> None:
         """Look at what `Question.judge` was given."""
-        require_subnormals()
         with graph.ties("first"):
             nodes = asked.build(np.dtype(np.float64))
         order, dtype = graph.topological_order(nodes.values()), asked.dtype

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradwatch.harness.judging.diagnosis.edits import forms
-from gradwatch.harness.judging.diagnosis.search import explanations
-from gradwatch.harness.judging.entry import assert_agrees, judge
+from gradwatch.harness.diagnosis.edits import forms
+from gradwatch.harness.diagnosis.entry import assert_agrees, judge
+from gradwatch.harness.diagnosis.search import explanations
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference
@@ -78,7 +78,7 @@ def test_nothing_is_searched_where_everything_passes(monkeypatch: Any) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr("gradwatch.harness.judging.diagnosis.search.Sweep", refuse)
+    monkeypatch.setattr("gradwatch.harness.diagnosis.search.Sweep", refuse)
     assert said(layer_norm()) == ["", "", ""]
 
 

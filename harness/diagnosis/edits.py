@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.diagnosis.sweep import (
+from gradwatch.harness.diagnosis.sweep import (
     NUMBERS,
     Array,
     Edit,

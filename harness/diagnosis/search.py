@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.acceptance.parts import Box
-from gradwatch.harness.judging.diagnosis import edits
-from gradwatch.harness.judging.diagnosis.sweep import (
+from gradwatch.harness.diagnosis import edits
+from gradwatch.harness.diagnosis.sweep import (
     Array,
     Edit,
     Sweep,
     factored,
     written,
 )
+from gradwatch.harness.judging.acceptance.parts import Box
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import FULL, Question

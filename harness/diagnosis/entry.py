@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.diagnosis.search import Diagnoses
+from gradwatch.harness.diagnosis.tables import Judgements
 from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.diagnosis.search import Diagnoses
-from gradwatch.harness.judging.judgement import Judgements
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, name_of
 from gradwatch.harness.judging.question import Question
