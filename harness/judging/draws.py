@@ -114,7 +114,7 @@ class Draws:
             if own is not None and node.value.dtype.kind == "f"
             if less is None or (own != less).any()
         }
-        self._choices = frozenset(filter(is_choice, order))
+        self._choices = frozenset(n for n in order if operation(n) in SELECTIONS)
         self._digits: dict[Node, tuple[int, Array]] = {}
         top = NEAR * errors.arithmetic.step.largest
         sizes = (a for n in order for a in (errors.sizes[n], self.own[n]))
@@ -158,7 +158,7 @@ class Draws:
         """
         found = {}
         for node in self.order:
-            if operation(node) == "multiply" and is_choice(node.inputs[1]):
+            if operation(node) == "multiply" and node.inputs[1] in self._choices:
                 wide = self.errors.errors[node] * np.finfo(node.dtype).eps
                 nothing = (node.value != 0) & (np.abs(node.value) <= wide)
                 if nothing.any():
@@ -371,11 +371,6 @@ def _scaled(node: Node, source: Node, width: Error) -> Error:
         for other in node.inputs
     ]
     return np.abs(computed(node, *given))
-
-
-def is_choice(node: Node) -> bool:
-    """Whether a node is the weight of a choice."""
-    return operation(node) in SELECTIONS
 
 
 def _gap(node: Node, *inputs: Array) -> Array:

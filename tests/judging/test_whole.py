@@ -5,10 +5,11 @@ import pytest
 from scipy import special
 
 from gradwatch.harness.judging import spread
-from gradwatch.harness.judging.draws import Draws, chances, is_choice
+from gradwatch.harness.judging.draws import Draws, chances
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Asked, Reference
+from gradwatch.harness.judging.rounding.analysis import operation
 from gradwatch.harness.judging.spread import Part, Whole
 from gradwatch.harness.judging.verdict import (
     is_zero,
@@ -252,7 +253,9 @@ def test_rounding_turns_a_choice_at_most_as_often_as_its_chance(terms):
     gaps = np.linspace(0, 5, 21) * moved
     node = graph.variable(gaps)
     choice = graph.gradient([graph.maximum(node, 0.0)], [np.ones(21)], [node])[0]
-    choice = next(n for n in graph.topological_order([choice]) if is_choice(n))
+    choice = next(
+        n for n in graph.topological_order([choice]) if operation(n) in graph.SELECTIONS
+    )
     chance = chances(choice, np.full(21, moved)) ** 2
     turned = (sums > gaps[:, None]).mean(1)
     assert (turned <= chance + 0.01).all()

@@ -46,6 +46,8 @@ Rule = Callable[[At], Error]
 
 #: A blocked sum may lose more than the sequential one, but hardly twice that.
 SEEN = UNIT
+#: One may be taken out of a sum: equal terms then round alike in another way.
+FACTORS = 2.0 ** (np.arange(1, 4) / 4)
 #: Multiplications of a matrix product that are done one by one: a second.
 MOST = 1 << 24
 #: Of these, how many are held at a time.
@@ -162,8 +164,11 @@ def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
             table = np.zeros((rows.max() + 1, losses.size), values.dtype)
             table[rows, column] = values[order]  # one below the other, then zeros
             losses = np.maximum(losses, _losses(table, sums).max(axis=0))
-        one_by_one = np.where(several, SEEN * losses[columns] * total, 0.0)
-        lost = np.maximum(lost, one_by_one)
+            equal = ((table == table[0]) | (table == 0)).all(axis=0)
+            for factor in FACTORS if equal.any() else ():
+                scaled = _losses(factor * table[:, equal], sums).max(axis=0)
+                losses[equal] = np.maximum(losses[equal], scaled)
+        lost = np.where(several, np.maximum(lost, SEEN * losses[columns] * total), lost)
     return as_array(lost / at.u).reshape(at.v.shape)
 
 

@@ -151,6 +151,20 @@ def test_terms_of_one_sign_may_not():
     assert judged(dy, in_bfloat16(dy), "bfloat16").verdict == "disagree"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "verdict"),
+    [(1.0, "imprecise"), (1.001, "disagree"), (0.0, "disagree"), (-1.0, "disagree")],
+)
+def test_a_factor_may_be_taken_out_of_a_sum_of_equal_terms(wrong, verdict):
+    """10 * (0.1 + ... + 0.1) loses what 1 + ... + 1 does not."""
+    scaled = Op("scaled", inputs="a b", formula=lambda xp, a, b: 10 * (a + b))
+    dy = np.full((4096, 2), 0.1, "float32")
+    db = np.float32(10 * wrong) * one_by_one(dy)
+    inputs = [np.zeros_like(dy), np.zeros_like(dy[0])]
+    _, j = judge(scaled, inputs, dy, [10 * dy, db])
+    assert j.verdict == verdict, j.message
+
+
 @pytest.mark.parametrize("length", [16, 257, 1025, 4096])
 @pytest.mark.parametrize("value", [0.1, 1.0])
 def test_a_lost_term_is_wrong(length, value):
