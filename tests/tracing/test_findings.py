@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FIRST = sorted((ROOT / "results" / "pytorch").glob("*.py"))
 SECOND = sorted((ROOT / "results" / "pytorch" / "second").glob("*.py"))
 SCRIPTS = FIRST + SECOND
+#: Where a defect is one of a processor's instructions.
+NEEDS = {"conv3d": "AVX512"}
 KNOWN = ("hardsigmoid", "trigamma", "expm1", "as_strided_scatter", "max_unpool")
 
 
@@ -74,6 +76,8 @@ def run():
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: f"{s.parent.name}-{s.stem}")
 def test_a_finding_holds(run, script):
     """Where it has gone, PyTorch has mended it: take the script away."""
+    if NEEDS.get(script.stem, "") not in torch.backends.cpu.get_cpu_capability():
+        pytest.skip(f"there with {NEEDS[script.stem]} alone")
     code, told, complaints = run(script)
     assert code == 1, told + complaints
     assert complaints == ""
