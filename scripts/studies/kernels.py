@@ -163,6 +163,28 @@ class Odeint(nn.Module):
         return self.solver(Field(self.inner), x, self.get_buffer("times"), method="rk4")
 
 
+class Of(nn.Module):
+    """A module of a function that gets it, with its parts."""
+
+    def __init__(self, function: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *inputs: Any) -> Any:
+        """What the function makes of them."""
+        return self.function(self, *inputs)
+
+
+def alive(module: nn.Module) -> nn.Module:
+    """The module; its weights of zero (heads, gates), which hide others, are drawn."""
+    for weight in module.parameters():
+        if weight.ndim > 1 and not weight.any():
+            nn.init.normal_(weight, std=0.1)
+    return module
+
+
 def tiny(package: Any, config: str, model: str, more: Mapping[str, Any]) -> nn.Module:
     """A model of transformers, small, in evaluation mode."""
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -194,6 +216,8 @@ def names() -> dict[str, Any]:
         "Checkpointed": Checkpointed,
         "Autocast": Autocast,
         "Odeint": Odeint,
+        "Of": Of,
+        "alive": alive,
         "KB": level3,
         "tiny": tiny,
         "R": torch.randn,
