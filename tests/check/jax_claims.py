@@ -204,14 +204,20 @@ def same(name):
             held = [pairs.get(i, a) for i, a in enumerate(arrays)]
             return [y for y in jax.tree.leaves(function(*held)) if y.dtype.kind in "fc"]
 
-        ys, back = jax.vjp(plain, *(arrays[i] for i in floats))
         nodes = [node for node in made if node.dtype.kind == "f"]
         dys = [RNG.standard_normal(node.shape) for node in nodes]
+
+        @jax.jit  # one program in place of one for each step
+        def theirs(*ws):
+            ys, back = jax.vjp(plain, *ws)
+            given = [jnp.conj(filled(dy, y)) for dy, y in zip(dys, ys, strict=True)]
+            return ys, back(given)
+
+        ys, dxs = theirs(*(arrays[i] for i in floats))
         for node, y in zip(nodes, ys, strict=True):
             np.testing.assert_allclose(node.value, array_of(y), rtol=1e-10, atol=1e-12)
         found = graph.gradient(nodes, dys, [leaves[i] for i in floats])
-        theirs = back([jnp.conj(filled(dy, y)) for dy, y in zip(dys, ys, strict=True)])
-        for node, dx in zip(found, theirs, strict=True):
+        for node, dx in zip(found, dxs, strict=True):
             expected = array_of(jnp.conj(dx))
             np.testing.assert_allclose(node.value, expected, rtol=1e-9, atol=1e-10)
 
@@ -242,8 +248,8 @@ def a_loop_is_followed_whose_count_is_known():
         )[1]
 
     given = [jnp.asarray(X, jnp.float32), jnp.array(3)]
-    check(powers, lambda a, n: a**3, inputs=given).assert_ok()
-    assert not check(powers, lambda a, n: a**4, inputs=given).passes
+    check(powers, lambda a, n: a**3, inputs=given, quick=True).assert_ok()
+    assert not check(powers, lambda a, n: a**4, inputs=given, quick=True).passes
 
 
 def vectors_whose_signs_show_are_refused_and_others_are_not():
@@ -261,7 +267,6 @@ def a_wrong_gradient_behind_a_factorisation_is_found():
         return 2 * jnp.log(jnp.diagonal(low)).sum()
 
     dloss = jax.grad(loss)
-    check(loss, inputs=[jnp.asarray(X, jnp.float32)]).assert_ok()
     for factor, passes in ((1.0, True), (1.001, False)):
         own = with_backward(loss, lambda x, dy, by=factor: by * dy * dloss(x))
         report = check(loss, own, inputs=[jnp.asarray(X, jnp.float32)], quick=True)
@@ -280,7 +285,7 @@ def complex_numbers_are_judged_on_both_sides():
     z, w = (jnp.asarray(a, jnp.complex64) for a in (X + 1j * P, P - 1j))
     for order in ("vjp", "jvp", "hvp"):
         check(filtered, inputs=[z, w], order=order, quick=True).assert_ok()
-    check(filtered, shapes=["8:complex", "8:complex"]).assert_ok()
+    check(filtered, shapes=["8:complex"] * 2, only=["large"]).assert_ok()
 
     def planted(change):
         own = jax.custom_vjp(filtered)
@@ -352,7 +357,7 @@ def a_gradient_of_zeros_fails():
 
 def a_planted_factor_fails_and_is_named():
     double = with_backward(jnp.tanh, lambda x, dy: 2 * dy / jnp.cosh(x) ** 2)
-    report = check(jnp.tanh, double, shapes=[(4, 8)])
+    report = check(jnp.tanh, double, shapes=[(4, 8)], quick=True)
     assert not report.passes, report
     assert "2" in report.failures[0].judgement.diagnosis, report
 
@@ -411,9 +416,8 @@ def what_jax_refuses_does_not_pass():
 
 def trees_are_inputs():
     held = {"w": jnp.asarray(X, jnp.float32), "b": jnp.zeros(6)}
-    report = check(
-        lambda p, x: jnp.tanh(x @ p["w"] + p["b"]), inputs=[held, jnp.ones((2, 4))]
-    )
+    given = [held, jnp.ones((2, 4))]
+    report = check(lambda p, x: jnp.tanh(x @ p["w"] + p["b"]), inputs=given, quick=True)
     report.assert_ok()
     assert {"dp['w']", "dp['b']", "dx"} <= {j.tensor for j in report}
 
@@ -429,16 +433,13 @@ def cases_are_sets_of_shapes_and_without_any_it_is_said_what_to_give():
 
 
 def an_op_page_judges_a_function_of_jax():
-    right = check("softmax", jax.nn.softmax, shapes=[(3, 4)], kwargs={"axis": -1})
-    right.assert_ok()
     wrong = with_backward(lambda x: jax.nn.softmax(x), lambda x, dy: dy)
-    report = check(
-        *("softmax", lambda x, axis: wrong(x)),
-        shapes=[(3, 4)],
-        kwargs={"axis": -1},
-        quick=True,
-    )
-    assert not report.passes
+    for candidate, passes in (
+        (jax.nn.softmax, True),
+        (lambda x, axis: wrong(x), False),
+    ):
+        given = {"shapes": [(3, 4)], "kwargs": {"axis": -1}, "quick": True}
+        assert check("softmax", candidate, **given).passes is passes
 
 
 def check_grads_takes_what_jax_takes():
@@ -538,19 +539,19 @@ def both_a_failure_of_jax_beside_pytorch_is_a_script_of_jax():
 
 
 def published(name):
-    """A published function passes, and every other mistake that shows in it fails."""
+    """A published function passes, and one of the mistakes in it fails.
+
+    Each of them is made in every sixth function, in a gradient that it changes there.
+    """
     reference, candidate, arrays = FUNCTIONS[name]
     check(reference, candidate, inputs=arrays, quick=True).assert_ok()
     floats = [i for i, array in enumerate(arrays) if array.dtype.kind == "f"]
-    missed, first = [], list(FUNCTIONS).index(name) % 2
-    for i, (mistake, change) in list(enumerate(MISTAKES.items()))[first::2]:
-        place = floats[i % len(floats)]
-        wrong = planted(candidate or reference, arrays, place, change)
-        report = check(reference, wrong, inputs=arrays, quick=True)
-        vacuous = any(j.verdict == "vacuous" and j.tensor[0] == "d" for j in report)
-        if report.passes and not vacuous:
-            missed.append((place, mistake))
-    assert missed == []
+    number = list(FUNCTIONS).index(name)
+    place = floats[number // len(MISTAKES) % len(floats)]
+    mistake = list(MISTAKES.values())[number % len(MISTAKES)]
+    wrong = planted(candidate or reference, arrays, place, mistake)
+    report = check(reference, wrong, inputs=arrays, quick=True)
+    assert not report.passes, place
 
 
 def _of_table(name):
