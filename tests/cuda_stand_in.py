@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest import mock
@@ -69,8 +70,8 @@ class Device:
 
     def __init__(self, l2: int = 50 << 20) -> None:
         self.l2, self.host, self.lost = l2, 0.0, ""
-        self.streams: list[Stream] = []
-        self.current = self.stream()
+        self.end = 0.0  # the last of all streams'
+        self.current = Stream(self)
         self.errors: list[tuple[float, str]] = []
         self.ready: dict[int, tuple[Stream, float]] = {}  # by the address of a result
         self.held = self.peak = 0
@@ -84,10 +85,6 @@ class Device:
             perf_counter=lambda: self.host,
             perf_counter_ns=lambda: round(self.host * 1e9),
         )
-
-    def stream(self) -> Stream:
-        self.streams.append(Stream(self))
-        return self.streams[-1]
 
     def calls(self, name: str) -> None:
         """A call of the host, which hears of every error that has happened by now."""
@@ -103,13 +100,14 @@ class Device:
         self.calls("wait")
 
     def synchronize(self) -> None:
-        self.wait_until(max(stream.end for stream in self.streams))
+        self.wait_until(self.end)
 
     def launch(self, name: str, seconds: float = KERNEL) -> float:
         """Queue a kernel; returns when it begins."""
         self.calls(name)
         begins = max(self.host, self.current.end)
         self.current.end = begins + seconds
+        self.end = max(self.end, self.current.end)
         return begins
 
     def fail(self, message: str) -> None:
@@ -141,7 +139,7 @@ def _api(device: Device) -> dict[str, Any]:
         "get_device_properties": lambda _: SimpleNamespace(L2_cache_size=device.l2),
         "synchronize": device.synchronize,
         "Event": Event,
-        "Stream": device.stream,
+        "Stream": partial(Stream, device),
         "current_stream": lambda: device.current,
         "stream": on_stream,
         "memory_allocated": lambda: device.held,
