@@ -166,9 +166,9 @@ class Radii:
         narrower tensors: a single one, which is allowed once and not `limit` times.
         """
         arithmetic = self.arithmetic
-        stored, wide = arithmetic.stored, float(np.finfo(node.dtype).eps)
+        stored, wide = arithmetic.stored, np.finfo(np.result_type(node.dtype, 0.0)).eps
         with np.errstate(all="ignore"):
-            radius = radius * (1 + wide / 2 / arithmetic.roundoff)
+            radius = radius * (1 + float(wide) / 2 / arithmetic.roundoff)
             if stored is not arithmetic.step:
                 size = np.abs(node.value).astype(np.float64)
                 far = size + self.limit * radius
