@@ -149,15 +149,14 @@ def test_wrong(gradwatch, name):
 """
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_in_their_suite_a_right_kernel_passes_and_five_wrong_ones_fail(
-    python, tmp_path, options
+    python, tmp_path
 ):
     (tmp_path / "kernels.py").write_text(KERNELS)
     (tmp_path / "test_kernels.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text("")  # its folder is where modules are found
-    call = ("-m", "pytest", "-p", "no:cacheprovider", "-rA", "--tb=short", *options)
-    told = run(python, *call, cwd=tmp_path, code=1)
+    call = ("-m", "pytest", "-p", "no:cacheprovider", "-rA", "--tb=short")
+    told = run(python, *call, "-n", "2", cwd=tmp_path, code=1)
     assert re.search(r"5 failed, 1 passed", told)
     assert "PASSED test_kernels.py::test_right" in told
     assert told.count("this script shows the failure alone, until it passes:") >= 5
