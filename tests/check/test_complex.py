@@ -192,8 +192,7 @@ def test_what_is_right_passes_in_every_regime(name):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "mistake"), PLANTED)
 def test_a_known_mistake_is_caught_at_the_first_numbers(name, mistake, dtype):
-    shapes, right, wrong = JUDGED[name]
-    assert check(right, shapes=shapes, dtypes=[dtype], quick=True).passes
+    shapes, _, wrong = JUDGED[name]
     report = check(wrong[mistake], shapes=shapes, dtypes=[dtype], quick=True)
     assert {row.judgement.verdict for row in report.failures} == {"disagree"}
 

@@ -146,6 +146,7 @@ def test_a_backward_has_to_use_the_mask_of_the_forward(kind, seed):
         shapes=SQUARE,
         dtypes=BOTH,
         seed=seed,
+        quick=kind != "right",
     )
     assert report.passes == (kind == "right")
     assert {row.judgement.tensor for row in report.failures} <= {"dx"}

@@ -192,31 +192,37 @@ def looks():
 """
 
 
-SAYS = """
-def says(text):
-    raise RuntimeError(text)
-"""
 LOOKS = {
-    "its environment": "says(os.environ.get('SECRET', 'nothing'))",
-    "that of its process": "says(open('/proc/self/environ').read()[-200:])",
-    "that of its parent": "says(open(f'/proc/{os.getppid()}/environ').read())",
-    "a file of the home": "says(open(KEY).read())",
-    "a file to write": "open(os.path.dirname(__file__) + '/written', 'w')",
-    "the network": "__import__('socket').create_connection(('127.0.0.1', PORT))",
+    "its environment": "os.environ.get('SECRET', 'nothing')",
+    "that of its process": "open('/proc/self/environ').read()",
+    "that of its parent": "open(f'/proc/{os.getppid()}/environ').read()",
+    "a file of the home": "open(KEY).read()",
+    "a file to write": "open(os.path.dirname(__file__) + '/written', 'w') and SAID",
+    "the network": "__import__('socket').create_connection(ADDRESS) and SAID",
 }
+SAYS = """
+SAID, KEY, ADDRESS, found = "hush", {key!r}, {address!r}, []
+for what, look in {looks!r}.items():
+    try:
+        found += [what] * (SAID in eval(look))
+    except OSError:
+        pass
+raise RuntimeError(f"found {{found}}")
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux confines a process")
-@pytest.mark.parametrize("what", LOOKS)
-def test_it_finds_no_secret_no_home_no_network_and_nothing_to_write_to(tmp_path, what):
+def test_it_finds_no_secret_no_home_no_network_and_nothing_to_write_to(tmp_path):
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()
-    (home / "key").write_text("hush")
+    key = home / "key"
+    key.write_text("hush")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        code = LOOKS[what].replace("PORT", str(server.getsockname()[1]))
-        files = written(work, SAYS + code.replace("KEY", repr(str(home / "key"))))
+        address = server.getsockname()
+        says = SAYS.format(key=str(key), address=address, looks=LOOKS)
+        files = written(work, says)
         done = subprocess.run(
             [sys.executable, "-m", "gradwatch", "check", "--kernelbench", *files],
             cwd=ROOT,
@@ -227,6 +233,7 @@ def test_it_finds_no_secret_no_home_no_network_and_nothing_to_write_to(tmp_path,
         )
     assert done.returncode == 2, done.stdout
     assert "the candidate cannot be loaded" in done.stderr
+    assert "found []" in done.stderr, done.stderr
     assert "hush" not in done.stderr
     assert not (work / "written").exists()
 
