@@ -86,7 +86,11 @@ class Question(Asked):
             far = [n for n in got if n in looked.far and n not in found]
             parts = len(far) * OPERATION * looked.operations
             if far and looked.size > min(MOST, max(FULL, parts)):
-                found |= self._in_part({n: np.asarray(got[n]) for n in far}, looked)
+                part = self._in_part({n: np.asarray(got[n]) for n in far}, looked)
+                # Those farthest off are no fair sample, and reject nothing alone.
+                if looked.size <= MOST:
+                    part = {n: j for n, j in part.items() if j.verdict == "agree"}
+                found |= part
         left = {name: array for name, array in got.items() if name not in found}
         if left:
             judged = judge_tensors(self.right, left, dtypes, flushes=flushes)

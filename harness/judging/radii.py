@@ -25,6 +25,7 @@ from gradwatch.harness.judging.precisions import (
 from gradwatch.harness.judging.rounding.analysis import (
     Error,
     Errors,
+    Table,
     operation,
     running_errors,
 )
@@ -67,6 +68,7 @@ class Radii:
         longest: The number of terms of the longest reduction.
         sums: The precision in which a careless algorithm adds one by one, if it does.
         honest: What one may lose that does not.
+        rules: Of running errors, in place of the usual ones.
     """
 
     nodes: Nodes
@@ -75,6 +77,7 @@ class Radii:
     longest: int
     sums: str = ""
     honest: Radii | None = None
+    rules: Table | None = None
     _careless: dict[str, Radii] = field(default_factory=dict)
 
     def careless(self, sums: str) -> Radii:
@@ -143,7 +146,7 @@ class Radii:
         return whole(self.nodes, self.order, errors, honest.peaks, again=again)
 
     def _errors(self, *, full: bool) -> Errors:
-        table = None
+        table = self.rules
         if self.honest:
             # An output by another name is one excuse less.
             outputs = [n for name, n in self.nodes.items() if name.startswith("y")]

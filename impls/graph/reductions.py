@@ -43,6 +43,7 @@ _cumulative_sum = primitive(
     "cumulative_sum",
     lambda x, axis: np.cumsum(x, axis=axis, dtype=x.dtype),
     _cumulative_sum_rule,
+    shape=lambda x, axis: x,
 )
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,11 +34,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.parts import Parts, Sample, deep_calls
-from gradwatch.harness.judging.excuses.overflow import risks
+from gradwatch.harness.judging.acceptance.parts import Held, Parts, Sample, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
-from gradwatch.harness.judging.radii import Truth, underflow_of
+from gradwatch.harness.judging.radii import Radii
 from gradwatch.harness.judging.reference import Asked
 from gradwatch.harness.judging.rounding.analysis import (
     RULES,
@@ -45,7 +45,6 @@ from gradwatch.harness.judging.rounding.analysis import (
     limit_for,
     longest_reduction,
     operation,
-    running_errors,
     summed_axes,
     terms,
     terms_of_scatter,
@@ -69,16 +68,14 @@ TOGETHER = 32
 FARTHEST = 6
 #: How much larger than the largest tensor a value is that is seen in so many parts.
 FAR_LARGER, TURNS = 4, 8
-#: Axes of a tensor, longer than 1, that are tried.
-AXES = 2
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
 #: Elements below which a value is held.
 HELD = 1 << 12
-#: The longest way back from a value that is not held to those that are.
-STEPS = 6
 #: How many nodes lie between an element and the roundings that are looked at.
 DEPTH = 12
+#: Terms along an axis of a sum that are looked at first.
+FEW = 256
 #: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
 #: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
@@ -107,7 +104,7 @@ class Look:
             nodes = asked.build(np.dtype(np.float64))
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
         self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
-        self.tied = False
+        self.unsure = False
         self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}
         self.longest = longest_reduction(order)
@@ -121,6 +118,9 @@ class Look:
             for axis, places, some in _in_turn({n: nodes[n] for n in given}):
                 order, judged = graph.topological_order(some.values()), [*some.values()]
                 graph.forward_dropping(judged, passing(order, judged))
+                if self.dtype == "float64":  # what overflows may do so in both
+                    values = (node.value for node in order if node.held)
+                    self.unsure |= not all(np.isfinite(v).all() for v in values)
                 at: Any = (*[slice(None)] * axis, places) if places.size else ...
                 for name in some:
                     part = given[name][at]
@@ -164,15 +164,18 @@ class Look:
         a, b = arrays[0], arrays[-1]
         match operation(node):
             case "share" | "sign" as name:
-                self.tied |= bool((a == (b if name == "share" else 0)).any())
+                self.unsure |= bool((a == (b if name == "share" else 0)).any())
             case "pick":
                 top = np.max(a, axis=node.attributes["axis"], keepdims=True)
-                self.tied |= np.count_nonzero(a == top) != top.size
+                self.unsure |= np.count_nonzero(a == top) != top.size
             case "matmul" if self.dtype == "float64":
                 starts = range(0, max(a.shape[-1], 1), TOGETHER)
                 some = (slice(start, start + TOGETHER) for start in starts)
                 products = (a[..., terms] @ b[..., terms, :] for terms in some)
                 return as_array(functools.reduce(operator.iadd, products))
+            case "cumulative_sum" if self.dtype == "float64":
+                total = np.cumsum(a, node.attributes["axis"], np.longdouble)
+                return as_array(total, np.float64)
             case "sum" | "sum_to" if self.dtype == "float64":
                 total = np.sum(a, summed_axes(node, a.shape), np.longdouble)
                 return as_array(total, np.float64).reshape(node.shape)
@@ -181,7 +184,8 @@ class Look:
     def _seen(self, node: Node, got: Array) -> tuple[bool, float, Places, float]:
         """Whether it might be wrong, and the largest ratio; where, and what is right.
 
-        Of what might be wrong all elements farthest off are said, by ratio and error.
+        Of what might be wrong the elements farthest off are said: by ratio, by their
+        own size and by error.
         """
         value, ratio, far = node.value, 0.0, np.zeros(0, np.intp)
         # Not a zero, or an input itself.
@@ -192,14 +196,20 @@ class Look:
             silent, blunt = self._sampled(node)
             ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
             if left.size:
-                sharp = np.abs(value.reshape(-1)[left]) > blunt
-                least = Least(self.arithmetic).radii(node, left, sharp)
+                size = np.abs(value.reshape(-1)[left])
+                sharp = size > blunt
+                least = Least(self.arithmetic, FEW).radii(node, left, sharp)
+                more = np.flatnonzero(~(error <= limit * least))
+                if more.size:
+                    asked = node, left[more], sharp[more]
+                    least[more] = Least(self.arithmetic).radii(*asked)
                 there = np.where(error == 0, 0.0, error / least)
                 there = np.where(np.isnan(there), np.inf, there)
-                far = left[_largest(there, FARTHEST)]
+                by = there, error / size
+                far = left[np.concatenate([_largest(b, FARTHEST // 2) for b in by])]
                 ratios.append((float(there.max()), int(far[0])))
             ratio, place = max(ratios)
-            if ratio <= limit and not self.tied and silent <= UNKNOWN:
+            if ratio <= limit and not self.unsure and silent <= UNKNOWN:
                 return False, ratio, np.array([place]), float(value.flat[place])
         return True, ratio, np.append(far, _farthest(got, value)), 0.0
 
@@ -253,17 +263,11 @@ class Look:
 
         That is what is so large that the bound leaves half of its digits.
         """
-        sample, arithmetic = Sample(self._axes), self.arithmetic
-        few = sample.of(node)
-        order = graph.topological_order([few])
-        errors = running_errors(order, arithmetic, self.limit, sample.rules())
-        radius = arithmetic.roundoff * errors.errors[few]
-        if (risk := risks(order, errors).get(few)) is not None:
-            radius = np.where(risk.infinite | risk.undefined, np.inf, radius)
-        zero = underflow_of(order, self.longest, arithmetic.stored)
-        none, nothing = np.zeros(few.shape, bool), arithmetic.stored.nothing
-        truth = Truth("", few.value, radius, none, zero, nothing)
-        blunt = self.limit * float(radius.max()) / arithmetic.roundoff**0.5
+        sample = Sample(self._axes)
+        few, unit = {"": sample.of(node)}, self.arithmetic.roundoff
+        asked = few, self.arithmetic, self.limit, self.longest
+        truth = Radii(*asked, rules=sample.rules()).bounds[""]
+        blunt = self.limit * float(truth.radius.max()) / unit**0.5
         return share_of_silent(truth, self.limit), blunt
 
 
@@ -281,7 +285,7 @@ def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, No
     scatters = (n for n in order if operation(n) == "scatter_add")
     if far and all("batch" in node.attributes for node in scatters):
         for first in sorted(nodes.values(), key=lambda node: -node.size):
-            for axis in [i for i, n in enumerate(first.shape) if n > 1][:AXES]:
+            for axis in [i for i, n in enumerate(first.shape) if n > 1]:
                 ahead, count = first.shape[: axis + 1], first.shape[axis]
                 alike = {n: x for n, x in nodes.items() if x.shape[: axis + 1] == ahead}
                 turns = np.array_split(np.arange(count), min(count, TURNS))
@@ -325,20 +329,10 @@ def _largest(values: Array, few: int) -> Places:
 
 
 def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
-    """Of which nodes the values need not be held: a few elements are soon computed.
-
-    That is, from values that are held, in at most `STEPS` steps.
-    """
-    held, steps = {*kept}, dict[Node, int]()
-    for node in order:
-        if operation(node) == "matmul":
-            held |= {*node.inputs}
-    for node in order:
-        if node not in held and _soon_computed(node):
-            behind = 1 + max(steps.get(source, 0) for source in node.inputs)
-            if behind <= STEPS:
-                steps[node] = behind
-    return lambda node: node in steps and node.size >= HELD
+    """Of which nodes the values need not be held: a few elements are soon computed."""
+    products = (node.inputs for node in order if operation(node) == "matmul")
+    held = {*kept}.union(*products)
+    return lambda n: n.size >= HELD and n not in held and _soon_computed(n)
 
 
 def _soon_computed(node: Node) -> bool:
@@ -359,11 +353,12 @@ class Least:
     """The least radii of elements at flat positions.
 
     Values and positions are found once: the same positions serve all nodes of a shape,
-    and are known by identity.
+    and are known by identity. Of a long sum `most` terms are looked at: all have no
+    smaller magnitude, but take a pass over what is added up.
     """
 
-    def __init__(self, arithmetic: Arithmetic) -> None:
-        self.unit = arithmetic.roundoff
+    def __init__(self, arithmetic: Arithmetic, most: int = sys.maxsize) -> None:
+        self.unit, self.most = arithmetic.roundoff, most
         self.wide = arithmetic.has_wide_sums
         # With the places, so that no other array has their identity.
         self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}
@@ -416,16 +411,19 @@ class Least:
             return _of_product(node).reshape(-1)[places].astype(np.float64)
         several: Any = name in _SUMS and terms(node) > 1
         if name == "scatter_add":
-            several = terms_of_scatter(node) > 1
+            several = np.broadcast_to(terms_of_scatter(node) > 1, node.shape)
+            several = several.reshape(-1)[places]
         if np.any(several):
             (source,) = node.inputs
-            size = _value(source)
-            size = np.abs(size, out=size if _is_made(source, size) else None)
-            total = graph.computed(node, [size]) * several
-            del size  # which may be larger than all that is judged
-            if (behind := self._squares(source)) is not None:
-                total = np.sqrt(total * total + graph.computed(node, [behind]))
-            return np.asarray(total.reshape(-1)[places], np.float64)
+            sizes = Node(node.primitive, (abs(source),), node.attributes)
+            part = Held(self.most).at(sizes, places)
+            with graph.computing(graph.computed):
+                graph.forward_dropping([part], lambda n: n.primitive is not None)
+            total = part.value * several
+            if self.most > FEW and (behind := self._squares(source)) is not None:
+                behind = graph.computed(node, [behind]).reshape(-1)[places]
+                total = np.sqrt(total * total + behind)
+            return np.asarray(total, np.float64)
         if name and RULES[name].rounds:
             size = np.abs(self._at(node, places))
             # That of a power is exact where it is 1.
@@ -481,19 +479,3 @@ def _of_product(node: Node) -> Array:
     size *= max(0.0, 1 - (a.shape[-1] + 3) * float(np.finfo(np.float32).eps))
     size[~np.isfinite(size)] = 0.0
     return size
-
-
-def _value(node: Node) -> Array:
-    """A node's whole value, which is not held if it was dropped."""
-    if node.held or not _soon_computed(node):
-        return node.value
-    inputs = [_value(source) for source in node.inputs]
-    pairs = zip(node.inputs, inputs, strict=True)
-    made = (a for source, a in pairs if _is_made(source, a) and a.shape == node.shape)
-    in_place = node.primitive and isinstance(node.primitive.compute, np.ufunc)
-    return graph.computed(node, inputs, next(made, None) if in_place else None)
-
-
-def _is_made(node: Node, value: Array) -> bool:
-    """Whether `_value` has made an array, which nobody else has."""
-    return not node.held and value.base is None and value.dtype == np.float64

@@ -62,14 +62,18 @@ def deep_calls() -> Iterator[None]:
 
 
 class Parts:
-    """Parts of one graph; what several of them need in common is computed once."""
+    """Parts of one graph; what several of them need in common is computed once.
 
-    def __init__(self) -> None:
+    Of a sum `most` terms at most are looked at along each axis.
+    """
+
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self.most = most
         self._known = defaultdict[Node, dict[tuple[bytes | None, ...], Node]](dict)
 
     def terms(self, count: int) -> Places | None:
         """Which of so many terms of a sum are looked at; None for all."""
-        return None
+        return _some(count, self.most) if count > self.most else None
 
     def summed(
         self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any
@@ -123,7 +127,7 @@ class Parts:
     def at(self, source: Node, flat: Places, ahead: Box = ()) -> Node:
         """Elements at flat positions, in their shape, of a batch; -1 gives 0."""
         shape, how = source.shape[len(ahead) :], {"batch": len(ahead)} if ahead else {}
-        if not source.size or source.primitive is None:
+        if not source.size:
             held = self.part(source, (*ahead, *(None,) * len(shape)))
             return gather(held, index=flat, **how)
         # One where none is asked for: what is broadcast along an axis is never empty.
@@ -147,22 +151,27 @@ def _meet(key: tuple[bytes | None, ...], box: Box) -> bool:
     return all(np.isin(p, np.frombuffer(k, np.intp)).any() for k, p in pairs)
 
 
+class Held(Parts):
+    """Parts from the values that are held."""
+
+    def _made(self, node: Node, box: Box) -> Node:
+        if not node.held:
+            return super()._made(node, box)
+        some = any(p is not None for p in box)
+        return Node(None, value=_cut(node.value, box) if some else node.value)
+
+
 class Sample(Parts):
     """Some places of each axis, always the same of axes of one length."""
 
     def __init__(self, axes: int) -> None:
         """`axes` is the number of the largest tensor's."""
-        super().__init__()
-        self.most = round(PLACES ** (1 / max(axes, 1)))
+        super().__init__(round(PLACES ** (1 / max(axes, 1))))
         self._counts: dict[Node, float] = {}
 
     def of(self, node: Node) -> Node:
         """The sample of a node."""
         return self.part(node, tuple(map(self.terms, node.shape)))
-
-    def terms(self, count: int) -> Places | None:
-        """Which of so many places of an axis, or terms of a sum, are looked at."""
-        return _some(count, self.most) if count > self.most else None
 
     def summed(
         self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any

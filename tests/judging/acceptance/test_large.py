@@ -173,7 +173,7 @@ def peak_of(made, got):
 
 #: Bytes that a judgement may hold, over those of the inputs. These are as small as the
 #: blocks that are compared at a time, which count here; of larger ones it is less.
-MEMORY = {"float64": 12, "float32": 22}
+MEMORY = {"float64": 13, "float32": 28}
 
 
 @pytest.mark.parametrize("dtype", MEMORY)
@@ -187,12 +187,12 @@ def test_values_are_dropped_after_their_last_use(op, dtype):
 
 
 @pytest.mark.parametrize("op", ["layer_norm", "softmax"])
-def test_a_large_judgement_holds_at_most_12_times_its_input(op, monkeypatch):
+def test_a_large_judgement_holds_at_most_13_times_its_input(op, monkeypatch):
     shapes, attributes = SHAPES[op]
     larger = [(*shape[:-1], 1024) for shape in shapes]
     monkeypatch.setitem(SHAPES, op, (larger, attributes))
     made, got = problem(op, "float32")
-    assert peak_of(made, got) < 12 * sum(a.nbytes for a in made.inputs.values())
+    assert peak_of(made, got) < 13 * sum(a.nbytes for a in made.inputs.values())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -445,3 +445,19 @@ def test_tensors_of_which_a_part_needs_all_are_looked_at_together():
     ((_, places, nodes),) = large._in_turn({"dx": dx})
     assert not places.size
     assert nodes == {"dx": dx}
+
+
+def test_a_running_sum_in_float64_is_not_held_against_one_that_loses_as_much():
+    """Equal terms that are added up one by one round the same way each time."""
+    op, dy = catalogue.load_op("cumsum"), np.full(20_000, 0.1)
+    made = Problem(op, {"x": dy.copy()}, [dy], {"axis": 0}, dtype="float64")
+    got = {"dx": np.cumsum(dy[::-1])[::-1].copy()}
+    assert early(made, got) is None
+    assert [j.verdict for j in in_full(made, got)] == ["imprecise"]
+
+
+def test_what_overflows_in_the_reference_is_left_to_the_judgement():
+    """The square of 1e200 is infinite in float64, and 0 no root mean square of it."""
+    made, _ = problem("rms_norm", "float64", lambda x: x * 1e200)
+    got = {"y": np.zeros_like(made.inputs["x"])}
+    assert early(made, got) is None

@@ -100,6 +100,7 @@ def test_scores_of_one_head_are_no_reason_to_compute_those_of_all():
 def asked(name, dtype, monkeypatch):
     """A question that is too large to be judged in full, and right answers."""
     monkeypatch.setattr(question, "FULL", 0)
+    monkeypatch.setattr(question, "MOST", 0)
     x = RNG.standard_normal((128, 128)).astype(dtype)
     made = gradient(FORMULAS[name], x.astype(np.longdouble))
     dy = RNG.standard_normal(made["y"].shape).astype(dtype)
@@ -157,6 +158,7 @@ def test_what_was_looked_at_is_said(monkeypatch):
 
 def test_of_an_exact_tensor_of_images_with_ties_a_sample_is_judged(monkeypatch):
     monkeypatch.setattr(question, "FULL", 0)
+    monkeypatch.setattr(question, "MOST", 0)
     x, dy = np.ones((4, 8, 64, 64), np.float32), np.ones((4, 8, 64, 1), np.float32)
 
     def build(wide):
@@ -205,3 +207,14 @@ def test_where_nothing_is_scattered_nothing_of_a_product_is_needed():
     errors = running_errors(order, arithmetic, 16.0, sample.rules())
     assert not few.value.any()
     assert not errors.errors[few].any()
+
+
+def test_elements_farthest_off_reject_nothing_that_can_be_judged_in_full(monkeypatch):
+    """They are no fair sample: of 100,000 the worst are further off than roundings."""
+    question_, got = asked("norm", "float32", monkeypatch)
+    monkeypatch.setattr(question, "MOST", 1 << 24)
+    got["dx"][3, 4] += 1
+    (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
+            != "agree"]  # fmt: skip
+    assert j.worst_index == (3, 4)
+    assert "right" in question_.__dict__
