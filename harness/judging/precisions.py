@@ -96,12 +96,6 @@ class Arithmetic:
         return self.sums < self.roundoff
 
 
-def plain(precision: Precision) -> Arithmetic:
-    """Everything in one precision."""
-    u = precision.roundoff
-    return Arithmetic(precision.name, precision, u, u, precision)
-
-
 #: Digits of the significand of the inputs of TF32 products (NVIDIA A100 white paper).
 TF32_ROUNDOFF = 2.0**-11
 
@@ -136,7 +130,7 @@ def arithmetics(dtype: str, compute: str | None = None) -> tuple[Arithmetic, ...
     stored, single = PRECISIONS[dtype], PRECISIONS["float32"]
     inside = Arithmetic("float32", single, single.roundoff, single.roundoff, stored)
     mixed = Arithmetic("mixed", stored, single.roundoff, single.roundoff, stored)
-    named = {dtype: plain(stored)}
+    named = {dtype: Arithmetic(dtype, stored, stored.roundoff, stored.roundoff, stored)}
     if dtype == "float32":
         u = single.roundoff
         named["tf32"] = Arithmetic("tf32", single, u, TF32_ROUNDOFF, single)

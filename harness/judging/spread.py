@@ -275,7 +275,8 @@ class _Norms:
 
     def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
         """Root mean squares, and a unit in the last place: it may be a bias."""
-        parts = []
+        parts, wide = [], float(np.finfo(self.node.value.dtype).eps) / 2
+        own = limit * wide / roundoff
         for axis, sums in self.sums.items():
             size, _ = measured(self.value, self.value, axis)
             zero = np.zeros((2, 2, *size.shape))
@@ -283,10 +284,12 @@ class _Norms:
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)
-            parts.append(Part(axis, size, norm, projection))
-        total, wide = parts[0], float(np.finfo(self.node.value.dtype).eps) / 2
+            # What may be half the reference's own rounding has no known direction.
+            unknown = size <= UNIT / MOST * own * norm
+            parts.append(Part(axis, size, norm, np.where(unknown, np.inf, projection)))
+        total = parts[0]
         # Zero but for rounding is what is within the reference's own.
-        lost = total.size <= limit * wide / roundoff * total.norm
+        lost = total.size <= own * total.norm
         there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
         beside = float(np.linalg.norm(there))
         return Whole(self.value, self.known, tuple(parts), limit, beside)

@@ -35,6 +35,7 @@ ADDED = IMAGE | {
     "tensor": "dbias",
     "rows": 257,
 }
+GAINED = ADDED | {"tensor": "dweight"}
 ELU = IMAGE | {"op": "elu", "backend": "torch_formula", "dtype": "bfloat16", "x": -2.5}
 RMS = IMAGE | {"op": "rms_norm", "dtype": "float32", "x": 1e9, "dy": 1e30}
 RMS |= {"verdict": "nonfinite"}
@@ -59,7 +60,9 @@ def covered(seen):
     return is_known(drawn, seen["backend"], "2.13.0+cpu", judgement)
 
 
-@pytest.mark.parametrize("seen", [IMAGE, CHANNEL, NORM, HIDDEN, ADDED, ELU, RMS])
+@pytest.mark.parametrize(
+    "seen", [IMAGE, CHANNEL, NORM, HIDDEN, ADDED, GAINED, ELU, RMS]
+)
 def test_what_was_seen_is_a_known_defect(seen):
     assert covered(seen)
 

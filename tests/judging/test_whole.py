@@ -232,6 +232,22 @@ def test_zeros_are_seen_where_the_elements_alone_would_let_them_pass(deep):
     assert not any(zeros_pass(right, name) for name in right.graphs["first"])
 
 
+def test_what_is_zero_but_for_the_references_own_rounding_has_no_direction():
+    """What is left of 3 (x / 3) - x in float64 is noise; only its norm is judged."""
+    rows = np.random.default_rng(7).standard_normal((8, 16)).astype("float32")
+
+    def build():
+        x = graph.variable(rows.astype(float))
+        return {"noise": x / 3 * 3 - x, "y": x / 3 * 3 + x}
+
+    right = Reference(Asked(lambda _: build(), "float32"))
+    noise, y = (right.radii().wholes[name] for name in ("noise", "y"))
+    assert all(np.isinf(part.projection).all() for part in noise.parts)
+    assert all(np.isfinite(part.projection).all() for part in y.parts)
+    wrong = noise.value + 1e-5
+    assert noise.worst(wrong)[:2] > (noise.limit, "norm")
+
+
 def test_a_slice_that_is_zero_is_off_by_a_number_and_not_by_a_share():
     """Its right value is 0, but rounding before it moves it."""
     value = np.ones((2, 4))

@@ -164,7 +164,8 @@ def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
             table = np.zeros((rows.max() + 1, losses.size), values.dtype)
             table[rows, column] = values[order]  # one below the other, then zeros
             losses = np.maximum(losses, _losses(table, sums).max(axis=0))
-            equal = ((table == table[0]) | (table == 0)).all(axis=0)
+            off = np.abs(table - table[0]) > sums.roundoff * np.abs(table[0])
+            equal = ~(off & (table != 0)).any(axis=0)
             for factor in FACTORS if equal.any() else ():
                 scaled = _losses(factor * table[:, equal], sums).max(axis=0)
                 losses[equal] = np.maximum(losses[equal], scaled)

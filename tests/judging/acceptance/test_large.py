@@ -11,7 +11,7 @@ from gradwatch.harness.judging.acceptance import large
 from gradwatch.harness.judging.acceptance.large import SURE, Least
 from gradwatch.harness.judging.acceptance.parts import Sample
 from gradwatch.harness.judging.cases import REGIMES, trial
-from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import (
     Asked,
     Reference,
@@ -223,7 +223,7 @@ def test_least_radii_and_samples_are_those_of_values_that_are_held(op):
     assert not all(node.held for node in order)
     places = np.arange(0, held.size, 5)
     one, other = (
-        Least(plain(PRECISIONS["float64"])).radii(n, places) for n in (held, lean)
+        Least(arithmetics("float64")[0]).radii(n, places) for n in (held, lean)
     )
     np.testing.assert_array_equal(one, other)
     one, other = (sampled_errors(node) for node in (held, lean))
@@ -234,7 +234,7 @@ def sampled_errors(node):
     sample = Sample(2)
     few = sample.of(node)
     order = graph.topological_order([few])
-    arithmetic = plain(PRECISIONS["float64"])
+    arithmetic = arithmetics("float64")[0]
     return running_errors(order, arithmetic, 20.0, sample.rules()).errors[few]
 
 
@@ -249,7 +249,7 @@ def test_running_errors_of_a_sample_are_those_of_the_whole(op, name):
     nodes = nodes_of(made, np.dtype(np.float64))
     node, sample = nodes[name], Sample(2)
     order = graph.topological_order([node])
-    whole = running_errors(order, plain(PRECISIONS["float64"]), 20.0).errors[node]
+    whole = running_errors(order, arithmetics("float64")[0], 20.0).errors[node]
     places = (sample.terms(n) for n in node.shape)
     box = np.ix_(*(np.arange(n) if p is None else p
                    for n, p in zip(node.shape, places, strict=True)))  # fmt: skip
@@ -287,7 +287,7 @@ def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel(
     total = graph.sum(product, axis=0)
     cancelled = total - graph.sum(product, axis=0)
     unit, place = PRECISIONS["float32"].roundoff, np.zeros(1, int)
-    arithmetic = plain(PRECISIONS["float32"])
+    arithmetic = arithmetics("float32")[0]
     (least,) = Least(arithmetic).radii(total, place)
     expected = SURE * unit * np.hypot(128, np.hypot(64, 64))
     assert least == pytest.approx(expected, rel=2e-3)  # the product's is in float32
@@ -299,7 +299,7 @@ def test_of_a_long_product_the_least_allows_a_rounding_for_each_of_its_terms():
     """It is computed in float32, whose sums of 20,000 terms may be .1 % too large."""
     count = 20_000
     a, b = (graph.variable(np.ones(shape)) for shape in ((1, count), (count, 1)))
-    unit, arithmetic = PRECISIONS["float32"].roundoff, plain(PRECISIONS["float32"])
+    unit, arithmetic = PRECISIONS["float32"].roundoff, arithmetics("float32")[0]
     (least,) = Least(arithmetic).radii(graph.matmul(a, b), np.zeros(1, int), True)
     assert 0.99 * count < least / unit <= count * (1 - (count + 2) * unit)
 
@@ -308,7 +308,7 @@ def test_of_a_long_product_the_least_allows_a_rounding_for_each_of_its_terms():
 def test_what_lands_alone_in_a_scatter_is_not_rounded_there(times):
     values = graph.variable(np.ones(4) / 3)
     node = graph.scatter_add(values, index=np.arange(4) // times, shape=(4,))
-    (least,) = Least(plain(PRECISIONS["float32"])).radii(node, np.zeros(1, int))
+    (least,) = Least(arithmetics("float32")[0]).radii(node, np.zeros(1, int))
     assert (least > 0) == (times > 1)
 
 

@@ -155,9 +155,11 @@ def test_terms_of_one_sign_may_not():
     ("wrong", "verdict"),
     [(1.0, "imprecise"), (1.001, "disagree"), (0.0, "disagree"), (-1.0, "disagree")],
 )
-def test_a_factor_may_be_taken_out_of_a_sum_of_equal_terms(wrong, verdict):
+@pytest.mark.parametrize("off", [0.0, 2e-15], ids=["equal", "equal but for roundoff"])
+def test_a_factor_may_be_taken_out_of_a_sum_of_equal_terms(wrong, verdict, off):
     """10 * (0.1 + ... + 0.1) loses what 1 + ... + 1 does not."""
-    scaled = Op("scaled", inputs="a b", formula=lambda xp, a, b: 10 * (a + b))
+    factor = 10 + off * (np.arange(8192).reshape(4096, 2) % 3)
+    scaled = Op("scaled", inputs="a b", formula=lambda xp, a, b: factor * (a + b))
     dy = np.full((4096, 2), 0.1, "float32")
     db = np.float32(10 * wrong) * one_by_one(dy)
     inputs = [np.zeros_like(dy), np.zeros_like(dy[0])]

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import Asked, Reference
 from gradwatch.harness.judging.rounding.analysis import (
     FORMER,
@@ -24,7 +24,9 @@ from tests.primitives import ALL, DRAWN, UNARY, any_sign
 def errors_behind(outputs, precision, limit=1.0):
     """Of the outputs and of every node that they need."""
     order = graph.topological_order(outputs)
-    return running_errors(order, plain(precision), limit).errors
+    return running_errors(
+        order, arithmetics(precision.name, precision.name)[0], limit
+    ).errors
 
 
 def radius_of(build):
@@ -340,5 +342,5 @@ def test_a_term_that_is_nothing_but_rounding_is_added_with_a_rounding():
     graph.forward([y])
     assert 0 < np.max(np.abs(nothing.value)) < 1e-15
     order = graph.topological_order([y])
-    errors = running_errors(order, plain(PRECISIONS["bfloat16"]), 16.0)
+    errors = running_errors(order, arithmetics("bfloat16", "bfloat16")[0], 16.0)
     assert (local_errors(errors, order)[y] >= np.abs(y.value)).all()
