@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.interpreters import interpreter_of
@@ -127,6 +128,12 @@ def the_same_draws() -> None:
     """A module's parameters are the same whichever tests ran before in the process."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+@pytest.fixture
+def undiagnosed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict alone, without the search for what explains it: half of the time."""
+    monkeypatch.setattr(Diagnoses, "sentences", lambda *_, **__: {})
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ from gradwatch.impls.catalogue import load_backend
 from gradwatch.impls.contract import Op, Problem
 from tests.primitives import COMPOSED, DRAWN, UNARY, any_sign, named
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 VOCABULARY = COMPOSED | {name: (named(name), [(5,)]) for name in UNARY}

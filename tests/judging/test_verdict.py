@@ -11,6 +11,8 @@ from gradwatch.impls import catalogue
 from gradwatch.impls.catalogue import UnknownName
 from gradwatch.impls.contract import Op, Problem
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 RNG = np.random.default_rng(20)
 EPS = {"eps": 1e-5}
 

@@ -10,6 +10,8 @@ from gradwatch.harness.judging.radii import Radii
 from gradwatch.harness.judging.verdict import _Tensor
 from gradwatch.impls.contract import Op
 
+pytestmark = pytest.mark.usefixtures("undiagnosed")
+
 BIAS = Op("bias", inputs="a b", formula=lambda xp, a, b: a + b)
 PRODUCT = Op("product", inputs="a b", formula=lambda xp, a, b: xp.matmul(a, b))
 RNG = np.random.default_rng(8)
