@@ -189,6 +189,7 @@ def test_what_is_right_passes_in_every_regime(name):
     assert report.passes, str(report)
 
 
+@pytest.mark.usefixtures("undiagnosed")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "mistake"), PLANTED)
 def test_a_known_mistake_is_caught_at_the_first_numbers(name, mistake, dtype):

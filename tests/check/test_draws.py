@@ -137,6 +137,7 @@ class Dropout(torch.autograd.Function):
         return Dropout.backwards[ctx.kind](dy, *ctx.saved_tensors), None
 
 
+@pytest.mark.usefixtures("undiagnosed")
 @pytest.mark.parametrize("seed", [0, 5])
 @pytest.mark.parametrize("kind", Dropout.backwards)
 def test_a_backward_has_to_use_the_mask_of_the_forward(kind, seed):

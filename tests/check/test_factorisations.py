@@ -99,6 +99,7 @@ class Cholesky(torch.autograd.Function):
 CHOLESKY = ["", "diagonal not halved", "inverse not transposed", "sign"]
 
 
+@pytest.mark.usefixtures("undiagnosed")
 @pytest.mark.parametrize("mistake", CHOLESKY)
 def test_a_backward_of_cholesky(mistake):
     report = check(

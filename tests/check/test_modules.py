@@ -89,6 +89,7 @@ class AfterOff(nn.Module):
         return Off.apply(self.inner(*args))
 
 
+@pytest.mark.usefixtures("undiagnosed")
 @pytest.mark.parametrize("name", ["mlp", "conv", "embedding", "lstm", "transformer"])
 def test_a_gradient_off_by_a_thousandth_is_seen_in_float32(name):
     assert check(module(name), AfterOff(name), inputs(name), quick=True).failures

@@ -35,6 +35,7 @@ def test_a_right_solution_passes(problem):
     assert found.passes, str(found)
 
 
+@pytest.mark.usefixtures("undiagnosed")
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_wrong_solution_fails_by_its_gradients_alone(problem):
     found = report(problem, "wrong")

@@ -160,6 +160,7 @@ CHEATS = {
 }
 
 
+@pytest.mark.usefixtures("undiagnosed")
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_what_is_wrong_only_in_a_training_fails(cheat):
     torch.manual_seed(0)
