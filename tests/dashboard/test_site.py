@@ -278,6 +278,32 @@ def test_a_step_is_linked_to_its_commit(results: Path) -> None:
     assert f" suspected, {worse} of them slower " in said(site, "index.html")
 
 
+def watched(results: Path, metric: str, **found: Any) -> None:
+    """Write what a watch has found in a series of the planted op and backend."""
+    op, backend = invented.PLANTED
+    (series, *_) = [
+        one
+        for one in asv_results.read(results / "asv", [], [])
+        if (one.op, one.parameters["backend"]) == invented.PLANTED
+        and one.metric == metric
+    ]
+    alert = {
+        "series": series.name,
+        "machine": MACHINE,
+        "environment": series.environment,
+        "op": op,
+        "backend": backend,
+        "metric": metric,
+        "unit": series.unit,
+        "kind": "step",
+        "range": "a..b",
+        "candidates": 1,
+        "worse": True,
+        **found,
+    }
+    invented.write_document(results / "latest" / "watch.json", [alert], environment(1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "shown"), [("confirmed", True), ("accepted", True), ("cleared", False)]
@@ -287,37 +313,11 @@ def test_the_word_of_the_watch_on_a_change_is_final(
 ) -> None:
     """The planted step is found anew only where there is no document of the watch."""
     invented.write_history(results, invented.STEP + 12, ops=invented.PLANTED[:1])
-    op, backend = invented.PLANTED
-    (series,) = [
-        one
-        for one in asv_results.read(results / "asv", [], [])
-        if (one.op, one.parameters["backend"]) == invented.PLANTED
-        and one.metric == "time_backward"
-        and one.parameters["device"] == "cpu"
-    ]
-    alert = {
-        "series": series.name,
-        "machine": MACHINE,
-        "environment": series.environment,
-        "op": op,
-        "backend": backend,
-        "metric": series.metric,
-        "unit": series.unit,
-        "kind": "step",
-        "commit": invented.commit(invented.STEP),
-        "range": "a..b",
-        "candidates": 1,
-        "relative_change": 0.4,
-        "low": 0.3,
-        "high": 0.5,
-        "confidence": 0.99,
-        "worse": True,
-        "state": state,
-        "suspected": False,
-        "fails": state == "confirmed",
-    }
-    invented.write_document(results / "latest" / "watch.json", [alert], environment(1))
-    page = written(results) / "op" / f"{op}.html"
+    told = {"state": state, "suspected": False, "fails": state == "confirmed"}
+    change = {"relative_change": 0.4, "low": 0.3, "high": 0.5, "confidence": 0.99}
+    commit = invented.commit(invented.STEP)
+    watched(results, "time_backward", commit=commit, **change, **told)
+    page = written(results) / "op" / f"{invented.PLANTED[0]}.html"
     rows = html.parse(page).xpath("//table[caption='Changes of level']//tbody/tr")
     assert len(rows) == shown
     assert all(f"+40.0 % {state}" in row.text_content() for row in rows)
@@ -327,36 +327,11 @@ def test_the_word_of_the_watch_on_a_change_is_final(
 def test_a_change_without_bounds_is_shown(results: Path, page: str) -> None:
     """A gradient that was exact and is wrong has grown without bound: null is ∞."""
     invented.write_history(results, 4, ops=invented.PLANTED[:1])
-    op, backend = invented.PLANTED
-    (series, *_) = [
-        one
-        for one in asv_results.read(results / "asv", [], [])
-        if (one.op, one.parameters["backend"]) == invented.PLANTED
-        and one.metric == "track_gradient_ratio"
-    ]
-    alert = {
-        "series": series.name,
-        "machine": MACHINE,
-        "environment": series.environment,
-        "op": op,
-        "backend": backend,
-        "metric": series.metric,
-        "unit": series.unit,
-        "kind": "step",
-        "commit": invented.commit(3),
-        "range": "a..b",
-        "candidates": 1,
-        "relative_change": None,
-        "low": -0.969,
-        "high": None,
-        "confidence": 0.5,
-        "worse": True,
-        "state": "suspected",
-        "suspected": True,
-        "fails": False,
-    }
-    invented.write_document(results / "latest" / "watch.json", [alert], environment(1))
-    text = said(written(results), page.format(op=op))
+    told = {"state": "suspected", "suspected": True, "fails": False}
+    change = {"relative_change": None, "low": -0.969, "high": None, "confidence": 0.5}
+    commit = invented.commit(3)
+    watched(results, "track_gradient_ratio", commit=commit, **change, **told)
+    text = said(written(results), page.format(op=invented.PLANTED[0]))
     assert "▲ ×∞ suspected −96.9 % to ×∞" in text
 
 
