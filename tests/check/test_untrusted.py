@@ -128,7 +128,7 @@ def written(tmp_path, before="", wrong="False"):
     return [str(tmp_path / name) for name in ("problem.py", "solution.py")]
 
 
-def checked(tmp_path, *cheat, seed=None, steps=16, untrusted=True):
+def checked(tmp_path, *cheat, seed=None, steps=64, untrusted=True):
     """What the command's own process answers; the solution has others."""
     files = written(tmp_path, *cheat)
     asked = {"kernelbench": files, "candidate": files[1], "dtypes": [], "repro": False}
