@@ -26,7 +26,7 @@ from gradwatch.harness.diagnosis.sweep import (
 from gradwatch.harness.judging.acceptance.parts import Box
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.question import FULL, Question
+from gradwatch.harness.judging.question import FULL, OFF, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
@@ -242,6 +242,9 @@ class Diagnoses:
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
         said = {name: ones[0].sentence for name, ones in found.items() if ones}
+        for v in asked:
+            if v.tensor in said and OFF in v.message:  # of a large one
+                said[v.tensor] += f"; {OFF}{v.message.partition(OFF)[2]}"
         if not repeatable:
             said = {n: s if "elements agree" in s else CHANGES for n, s in said.items()}
         return {name: s.replace("elements agree", seen) for name, s in said.items()}

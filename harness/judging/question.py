@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradwatch.harness.judging.acceptance.large import LARGE, Look
+from gradwatch.harness.judging.acceptance.large import FARTHEST, LARGE, Look
 from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
@@ -23,6 +23,8 @@ FULL, MOST = 1 << 21, 1 << 24
 #: To judge an operation takes as long as so many elements of its result: .5 ms, .5 us
 #: (`cpu-2core`). Each tensor has a part, and each part nearly all operations.
 OPERATION = 1000
+#: Elements far off that are looked at, and how it is said where all of them are.
+NEAR, OFF = 3 * FARTHEST, "what is off lies in"
 #: Places of each axis of a sample.
 SAMPLE = 4
 
@@ -121,7 +123,8 @@ class Question(Asked):
         some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
         judged = judge_tensors(right, some, dict.fromkeys(got, self.dtype))
         return {
-            j.tensor: _in_place(j, boxes[j.tensor], got[j.tensor], seed) for j in judged
+            n: _in_place(j, boxes[n], got[n], seed, looked.far[n])
+            for n, j in zip(boxes, judged, strict=True)
         }
 
 
@@ -133,7 +136,7 @@ def _box(
     Of the axes before the last two, which are heads and images, those of what is
     farthest by ratio and by error; any, where nothing is off (a pool of equal numbers).
     """
-    far = far if far.size else rng.integers(int(np.prod(shape)), size=2)
+    far = far[:NEAR] if far.size else rng.integers(int(np.prod(shape)), size=2)
     places = np.unravel_index(far, shape) if shape else ()
     heads = [np.unique(p[[0, -1]]) for p in places[:-2]]
     return *heads, *(
@@ -142,12 +145,17 @@ def _box(
     )
 
 
-def _in_place(j: Judgement, box: Sequence[Array], whole: Array, seed: int) -> Judgement:
+def _in_place(
+    j: Judgement, box: Sequence[Array], whole: Array, seed: int, far: Array
+) -> Judgement:
     """The judgement of some elements, with the place that its worst one has in all."""
     there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
     old, new = (f"{j.tensor}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
     count = int(np.prod([p.size for p in box]))
     where = f"those farthest off or beside these, and a sample (seed {seed})"
     said = f"of {whole.size} elements, {count} were judged in full: {where}"
+    places = np.unravel_index(far, whole.shape or (1,)) if far.size else ()
+    lies = ", ".join(f"{p.min()}:{p.max() + 1}" for p in places)
+    said += f"; {OFF} [{lies}]" if lies and not j.passes else ""
     message = f"{j.message.replace(old, new, 1)}; {said}"
     return j.changed(worst_index=there, message=message)

@@ -60,12 +60,10 @@ Places = NDArray[np.intp]
 #: Elements of the largest input from which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
 LARGE = 1 << 14
-#: Share of a sample that may be vacuous.
-UNKNOWN = MOST / 2
 #: Terms of a matrix product in float64 that are added up one by one.
 TOGETHER = 32
 #: Elements that are looked at where they are, as they are farthest off.
-FARTHEST = 6
+FARTHEST = 3
 #: How much larger than the largest tensor a value is that is seen in so many parts.
 FAR_LARGER, TURNS = 4, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
@@ -90,7 +88,7 @@ class Look:
 
     Attributes:
         judgements: Of those that are right; the others have to be judged.
-        far: Of the others, flat positions of the elements that are farthest off.
+        far: Of the others, flat positions of what is farthest off, then of all that is.
         longest: The number of terms of the longest reduction.
         size: Elements of all values of the graph.
         operations: What they are computed by.
@@ -132,9 +130,10 @@ class Look:
                     found[name].append(seen)
                 del order, judged, some  # before other values are computed
         for name, ones in found.items():
-            doubtful, ratio, places, right = max(ones, key=lambda one: one[:2])
+            ones.sort(key=lambda one: one[:2], reverse=True)
+            doubtful, ratio, places, right = ones[0]
             if doubtful:
-                self.far[name] = places
+                self.far[name] = np.concatenate([one[2] for one in ones if one[0]])
                 continue
             worst = np.unravel_index(int(places[0]), given[name].shape)
             moved = abs(float(given[name][worst]) - right)
@@ -184,34 +183,38 @@ class Look:
     def _seen(self, node: Node, got: Array) -> tuple[bool, float, Places, float]:
         """Whether it might be wrong, and the largest ratio; where, and what is right.
 
-        Of what might be wrong the elements farthest off are said: by ratio, by their
-        own size and by error.
+        Of what might be wrong the elements farthest off are said, by ratio, by their
+        own size and by error; and then all of it.
         """
-        value, ratio, far = node.value, 0.0, np.zeros(0, np.intp)
+        value = node.value
         # Not a zero, or an input itself.
         same = node.primitive is not None or np.array_equal(got, value)
-        if same and value.dtype.kind == "f" and value.size:
-            limit = self.limit
-            limit /= 2 if self.dtype == "float64" else 1  # the reference is one of two
-            silent, blunt = self._sampled(node)
-            ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
-            if left.size:
-                size = np.abs(value.reshape(-1)[left])
-                sharp = size > blunt
-                least = Least(self.arithmetic, FEW).radii(node, left, sharp)
-                more = np.flatnonzero(~(error <= limit * least))
-                if more.size:
-                    asked = node, left[more], sharp[more]
-                    least[more] = Least(self.arithmetic).radii(*asked)
-                there = np.where(error == 0, 0.0, error / least)
-                there = np.where(np.isnan(there), np.inf, there)
-                by = there, error / size
-                far = left[np.concatenate([_largest(b, FARTHEST // 2) for b in by])]
-                ratios.append((float(there.max()), int(far[0])))
-            ratio, place = max(ratios)
-            if ratio <= limit and not self.unsure and silent <= UNKNOWN:
-                return False, ratio, np.array([place]), float(value.flat[place])
-        return True, ratio, np.append(far, _farthest(got, value)), 0.0
+        if not (same and value.dtype.kind == "f" and value.size):
+            return True, 0.0, np.flatnonzero(got.reshape(-1) != value.reshape(-1)), 0.0
+        limit = self.limit / (2 if self.dtype == "float64" else 1)  # one of two, then
+        silent, blunt = self._sampled(node)
+        ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
+        far = left
+        if left.size:
+            size = np.abs(value.reshape(-1)[left])
+            sharp = size > blunt
+            least = Least(self.arithmetic, FEW).radii(node, left, sharp)
+            more = np.flatnonzero(~(error <= limit * least))
+            if more.size:
+                asked = node, left[more], sharp[more]
+                least[more] = Least(self.arithmetic).radii(*asked)
+            there = np.where(error == 0, 0.0, error / least)
+            there = np.where(np.isnan(there), np.inf, there)
+            off = np.flatnonzero(there > limit)
+            some = off if off.size else np.arange(left.size)
+            kinds = there, error / size, error
+            by = (some[_largest(kind[some], FARTHEST)] for kind in kinds)
+            far = left[np.concatenate([*by, off])]
+            ratios.append((float(there.max()), int(far[0])))
+        ratio, place = max(ratios)
+        if ratio <= limit and not self.unsure and silent <= MOST / 2:
+            return False, ratio, np.array([place]), float(value.flat[place])
+        return True, ratio, far, 0.0
 
     def _beyond_own_rounding(
         self, got: Array, node: Node, limit: float, blunt: float
@@ -309,16 +312,6 @@ def _parts(nodes: dict[str, Node], axis: int, places: Places) -> dict[str, Node]
 
 def _work(nodes: dict[str, Node]) -> int:
     return sum(node.size for node in graph.topological_order(nodes.values()))
-
-
-def _farthest(got: Array, value: Array) -> Places:
-    """Flat positions of the largest errors; of nan before all others."""
-    with np.errstate(all="ignore"):
-        error = np.abs(got.reshape(-1) - value.reshape(-1)).astype(np.float64)
-        error[(got == value).reshape(-1)] = 0.0
-    error[np.isnan(error)] = np.inf
-    places = _largest(error, FARTHEST // 2)
-    return np.asarray(places[error[places] > 0])
 
 
 def _largest(values: Array, few: int) -> Places:

@@ -62,12 +62,10 @@ def deep_calls() -> Iterator[None]:
 
 
 class Parts:
-    """Parts of one graph; what several of them need in common is computed once.
-
-    Of a sum `most` terms at most are looked at along each axis.
-    """
+    """Parts of one graph; what several of them need in common is computed once."""
 
     def __init__(self, most: int = sys.maxsize) -> None:
+        """Of a sum `most` terms are looked at along each axis."""
         self.most = most
         self._known = defaultdict[Node, dict[tuple[bytes | None, ...], Node]](dict)
 

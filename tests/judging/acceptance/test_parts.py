@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging import question
 from gradwatch.harness.judging.acceptance.parts import Parts, Sample
 from gradwatch.harness.judging.precisions import arithmetics
@@ -219,3 +220,13 @@ def test_elements_farthest_off_reject_nothing_that_can_be_judged_in_full(monkeyp
             != "agree"]  # fmt: skip
     assert j.worst_index == (3, 4)
     assert "right" in question_.__dict__
+
+
+def test_where_all_is_that_is_off_is_said(monkeypatch):
+    question_, got = asked("norm", "float32", monkeypatch)
+    got["dx"][3:7, 16:32] *= 1.01
+    (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
+            != "agree"]  # fmt: skip
+    assert "what is off lies in [3:7, 16:32]" in j.message
+    (told,) = Diagnoses().told_of(question_, got, (j,))
+    assert "what is off lies in [3:7, 16:32]" in told.diagnosis
