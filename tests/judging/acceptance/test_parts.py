@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging import question
 from gradwatch.harness.judging.acceptance.parts import Parts, Sample
 from gradwatch.harness.judging.precisions import arithmetics
@@ -228,5 +227,3 @@ def test_where_all_is_that_is_off_is_said(monkeypatch):
     (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
             != "agree"]  # fmt: skip
     assert "what is off lies in [3:7, 16:32]" in j.message
-    (told,) = Diagnoses().told_of(question_, got, (j,))
-    assert "what is off lies in [3:7, 16:32]" in told.diagnosis
