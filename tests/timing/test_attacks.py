@@ -150,6 +150,7 @@ def test_the_table_of_docs_is_that_of_the_folder():
 
 
 def test_each_kind_is_sent_by_every_door():
+    """By `perf`, where no numbers are unseen, only what is seen without them."""
     for kind, names in KINDS.items():
         assert {d for n in names for d in doors_of(n)} == {*DOORS}, kind
     assert not [name for name in UNSEEN if "perf" in doors_of(name)]
