@@ -62,7 +62,7 @@ FUNCTIONS: dict[str, tuple[Function, list[tuple[int, ...]]]] = {
 
 def _row_in_bfloat16(dx: Tensor) -> None:
     row = dx.view(-1, dx.shape[-1])[5]
-    row += row.bfloat16().float().sum() / row.numel() - row.mean()
+    row.copy_(row.bfloat16())
 
 
 def _swapped(dx: Tensor) -> None:
@@ -85,15 +85,16 @@ MISTAKES: dict[str, Callable[[Tensor], Any]] = {
     "the tail of the last block": lambda dx: dx.view(-1)[-17:].zero_(),
     "one row": lambda dx: dx.view(-1, dx.shape[-1])[7].mul_(1.001),
     "one head": lambda dx: _parts(dx)[3].zero_(),
-    "a row's sum in bfloat16": _row_in_bfloat16,
+    "a row's sums in bfloat16": _row_in_bfloat16,
     "a swapped tile": _swapped,
     "a lost split of a sum": lambda dx: dx.view(-1, dx.shape[-1])[-64:].mul_(63 / 64),
     "an eps outside": lambda dx: dx.mul_(1 + 5e-5),
     "beyond element 2^24": lambda dx: dx.view(-1)[1 << 24 :].mul_(1.001),
 }
 
-#: With another eps than the functions above.
-INSIDE = {"layer_norm": layer_norm(2e-5), "rms_norm": norm(2e-6)}
+#: With another eps than the functions above: beside a variance of 1 what is allowed
+#: hides one that is twice as large.
+INSIDE = {"layer_norm": layer_norm(1e-4), "rms_norm": norm(1e-4)}
 
 
 def changed(function: Function, mistake: Callable[[Tensor], Any]) -> Function:
