@@ -81,7 +81,7 @@ def test_every_finding_lists_the_entries_that_it_explains(known):
     scripts = {script.stem for script in FINDINGS.glob("*.py")}
     # No sample of OpInfo shows these.
     beyond_the_samples = {
-        *("det", "embedding_bag", "flash_attention", "householder_product"),
+        *("conv3d", "det", "embedding_bag", "flash_attention", "householder_product"),
         *("instance_norm", "log_ndtr", "logsumexp", "pdist", "polar", "rms_norm"),
         "sigmoid",
     }

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import fft  # noqa: E402  # after importorskip
 
-from gradwatch.harness.judging.precisions import PRECISIONS, plain  # noqa: E402  # likewise
+from gradwatch.harness.judging.precisions import arithmetics  # noqa: E402  # likewise
 from gradwatch.harness.judging.rounding.analysis import running_errors  # noqa: E402  # likewise
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS  # noqa: E402  # likewise
 from gradwatch.harness.tracing import Untraceable  # noqa: E402  # likewise
@@ -242,7 +242,7 @@ def test_pytorch_s_float32_stays_within_the_bound_and_a_lost_bin_does_not(signal
     leaf = graph.variable(x.astype(np.float64))
     y = transform(leaf, axes=(0,), sign=-1, scale=1.0)
     order = graph.topological_order([y])
-    arithmetic = plain(PRECISIONS["float32"])
+    arithmetic = arithmetics("float32")[0]
     errors = running_errors(order, arithmetic, ALWAYS).errors
     allowed = ALWAYS * arithmetic.roundoff * errors[y]
     got = numbers(torch.fft.fft(torch.view_as_complex(torch.from_numpy(x))))
@@ -256,7 +256,7 @@ def test_an_element_of_a_long_transform_may_be_off_by_the_norm_s_share(n):
     """Of the sum of all magnitudes in place of the norm it would be the root of n."""
     x = SIGNALS["noise"](np.random.default_rng(n), n)
     y = transform(graph.variable(x), axes=(0,), sign=-1, scale=1.0)
-    arithmetic = plain(PRECISIONS["float32"])
+    arithmetic = arithmetics("float32")[0]
     errors = running_errors(graph.topological_order([y]), arithmetic, ALWAYS).errors
     share = ALWAYS * arithmetic.roundoff * errors[y] / np.abs(y.value).max()
     assert share.max() < ALWAYS * arithmetic.roundoff * 4 * (np.log2(n) + 1)
@@ -266,7 +266,7 @@ def test_an_input_s_error_reaches_all_results():
     x = np.random.default_rng(0).standard_normal((8, 2))
     y = transform(graph.exp(graph.variable(x)), axes=(0,), sign=1, scale=1.0)
     order = graph.topological_order([y])
-    errors = running_errors(order, plain(PRECISIONS["float32"]), 1.0).errors
+    errors = running_errors(order, arithmetics("float32")[0], 1.0).errors
     assert (errors[y] >= np.exp(x).sum() * (1 - 1e-6)).all()
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 import gradwatch
-from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.tracing.aten.reductions import ON_FLOATS
 from gradwatch.impls import graph
@@ -32,7 +32,7 @@ def test_value_and_gradient_are_exact_and_a_rounded_input_stays_within(shift):
     y = ON_FLOATS["logsumexp"](leaf, 0)
     (slope,) = graph.gradient([y], [np.ones(())], [leaf])
     order = graph.topological_order([y])
-    errors = running_errors(order, plain(PRECISIONS["float32"]), 1.0).errors
+    errors = running_errors(order, arithmetics("float32")[0], 1.0).errors
     u = PRECISIONS["float32"].roundoff
     with precise():
         right = exact(leaf.value)
@@ -48,7 +48,7 @@ def test_a_mask_has_no_share_and_no_error():
     x = graph.variable(np.array([1.0, -np.inf, -1e30, 2.0]))
     y = ON_FLOATS["logsumexp"](x, 0)
     order = graph.topological_order([y])
-    errors = running_errors(order, plain(PRECISIONS["float32"]), 1.0).errors
+    errors = running_errors(order, arithmetics("float32")[0], 1.0).errors
     assert errors[y] < 20
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gradwatch.harness.judging.precisions import PRECISIONS, plain
+from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.tracing.rules import special
 from gradwatch.impls import graph
@@ -50,7 +50,7 @@ SPECIAL = {
 def errors_behind(y):
     """In float32, at one rounding."""
     order = graph.topological_order([y])
-    return running_errors(order, plain(PRECISIONS["float32"]), 1.0).errors
+    return running_errors(order, arithmetics("float32")[0], 1.0).errors
 
 
 @pytest.mark.parametrize("name", SPECIAL)
