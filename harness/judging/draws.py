@@ -187,7 +187,8 @@ class Draws:
                     change = (_gap(node, *side) - own).astype(np.float64)
                     moved[node] = np.hypot(moved[node], change / count**0.5)
         for node, move in moved.items():
-            apart, allowed = _apart(node), move / draws.scale
+            apart = np.abs(_gap(node, *(s.value for s in node.inputs)))
+            allowed = move / draws.scale
             # A move of nan is outside of a function's domain: nothing is certain there.
             near = (allowed != 0) & ~(apart > REACH * allowed)
             self.open[node] = np.isfinite(apart) & near
@@ -391,14 +392,10 @@ def chances(node: Node, moved: Array) -> Array:
     `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases, and in
     half of them. Of a maximum along an axis, the most likely contender's.
     """
-    apart = _apart(node)
+    apart = np.abs(_gap(node, *(source.value for source in node.inputs)))
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
     share = as_array(np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5))
     if operation(node) != "pick":
         return share
     others = np.where(node.value == 0, share, 0.0)
     return as_array(np.max(others, axis=node.attributes["axis"], keepdims=True))
-
-
-def _apart(node: Node) -> Array:
-    return as_array(np.abs(_gap(node, *(source.value for source in node.inputs))))

@@ -585,30 +585,35 @@ def _refuse_other_function(
 ) -> None:
     """Raise Untraceable where PyTorch's decomposition is another function.
 
-    Both are run in float64; what cannot be is believed, and what is not finite.
+    Both are run in float64, unless they are the same as they stand; what cannot be is
+    believed, and what is not finite.
     """
     if name_of(target) in FACTORIES:
         return
 
-    def doubled(tensor: Tensor) -> Tensor:
-        wide = torch.promote_types(tensor.dtype, torch.float64)
-        dtype = wide if is_inexact(tensor) else tensor.dtype
-        return tensor.detach().to(dtype, copy=True)
+    writes = any(map(_is_written, target._schema.arguments))
+
+    def run(function: Function, wide: bool) -> list[Tensor]:
+        def held(tensor: Tensor) -> Tensor:
+            double = torch.promote_types(tensor.dtype, torch.float64)
+            dtype = double if wide and is_inexact(tensor) else tensor.dtype
+            return tensor.detach().to(dtype, copy=writes)
+
+        given = tree_map_only(Tensor, held, (args, kwargs))
+        return _numbers(function(*given[0], **given[1]))
 
     def size(tensor: Tensor) -> float:
-        return float(torch.linalg.vector_norm(tensor, math.inf))
+        return float(torch.linalg.vector_norm(tensor.detach(), math.inf))
 
-    pair, given = list[list[Tensor]](), (args, kwargs)
-    writes = any(map(_is_written, target._schema.arguments))
     try:
         with torch.no_grad():
-            for function in (target, rewritten):
-                if not pair or writes:
-                    given = tree_map_only(Tensor, doubled, (args, kwargs))
-                pair.append(_numbers(function(*given[0], **given[1])))
+            for wide in (False, True):
+                pair = [run(function, wide) for function in (target, rewritten)]
+                if all(map(torch.equal, *pair)):
+                    return
     except Exception:  # noqa: BLE001  # every operator refuses types in its own way
         return
-    room = _ALIKE * sum(map(size, _numbers((given, pair))))
+    room = _ALIKE * sum(map(size, _numbers((args, kwargs, pair))))
     for here, there in zip(*pair, strict=False):
         differ = here.shape == there.shape and not torch.equal(here, there)
         if differ and size(here - there) > room:
