@@ -16,6 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -200,10 +201,11 @@ def lines(name: str, mistakes: bool, whole: bool) -> list[str]:
 @click.option("--whole", is_flag=True)
 def main(names: tuple[str, ...], *, mistakes: bool, whole: bool) -> None:
     """Print a row for each function, in Markdown."""
-    fresh = get_context("spawn").Pool(1, maxtasksperchild=1)
-    asked = ((name, mistakes, whole) for name in names or FUNCTIONS)
-    with fresh:
-        said = [row for one in asked for row in fresh.apply(lines, one)]
+    said = list[str]()
+    for name in names or FUNCTIONS:
+        # One that is killed for its memory is an error; a Pool would wait for ever.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+            said += fresh.submit(lines, name, mistakes, whole).result()
     click.echo("\n".join(said))
     sys.exit(any("FAILS" in row or "MISSED" in row for row in said))
 
