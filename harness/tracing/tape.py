@@ -585,7 +585,7 @@ def _refuse_other_function(
 ) -> None:
     """Raise Untraceable where PyTorch's decomposition is another function.
 
-    Both are run in float64, unless they are the same as they stand; what cannot be is
+    Both are run in float64, unless they are the same in float32; what cannot be is
     believed, and what is not finite.
     """
     if name_of(target) in FACTORIES:
@@ -593,10 +593,10 @@ def _refuse_other_function(
 
     writes = any(map(_is_written, target._schema.arguments))
 
-    def run(function: Function, wide: bool) -> list[Tensor]:
+    def run(function: Function, type_: torch.dtype) -> list[Tensor]:
         def held(tensor: Tensor) -> Tensor:
-            double = torch.promote_types(tensor.dtype, torch.float64)
-            dtype = double if wide and is_inexact(tensor) else tensor.dtype
+            wide = torch.promote_types(tensor.dtype, type_)
+            dtype = wide if is_inexact(tensor) else tensor.dtype
             return tensor.detach().to(dtype, copy=writes)
 
         given = tree_map_only(Tensor, held, (args, kwargs))
@@ -607,9 +607,10 @@ def _refuse_other_function(
 
     try:
         with torch.no_grad():
-            for wide in (False, True):
-                pair = [run(function, wide) for function in (target, rewritten)]
-                if all(map(torch.equal, *pair)):
+            for type_ in (torch.float32, torch.float64):
+                pair = [run(function, type_) for function in (target, rewritten)]
+                both = zip(*pair, strict=False)
+                if all(torch.equal(a, b) and bool(a.isfinite().all()) for a, b in both):
                     return
     except Exception:  # noqa: BLE001  # every operator refuses types in its own way
         return
@@ -618,10 +619,8 @@ def _refuse_other_function(
         differ = here.shape == there.shape and not torch.equal(here, there)
         if differ and size(here - there) > room:
             op = f"{target.namespace}.{name_of(target)}"
-            why = (
-                "is decomposed by PyTorch into another function: in float64 the two "
-                f"differ by {size(here - there):.3g}"
-            )
+            why = "is decomposed by PyTorch into another function: in float64 the two "
+            why += f"differ by {size(here - there):.3g}"
             raise Untraceable(op, why, "no rule", callers_place())
 
 

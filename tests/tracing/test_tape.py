@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip; as in its docs
 
 from gradwatch import check  # noqa: E402  # after importorskip
-from gradwatch.harness.tracing import Untraceable  # noqa: E402  # after importorskip
+from gradwatch.harness.tracing import Untraceable, tape  # noqa: E402  # after importorskip
 from gradwatch.harness.tracing.traced import Traced, trace  # noqa: E402  # after importorskip
 from tests.tracing.slopes import gradients  # noqa: E402  # likewise
 
@@ -224,3 +224,21 @@ def test_random_whole_numbers_are_those_that_the_seed_gives(seed):
     made = trace(lambda x: x[torch.randperm(5)] ** 2, [x], seed=seed).graph()
     order = torch.randperm(5, generator=torch.manual_seed(seed))
     np.testing.assert_array_equal(made.outputs["y"].value, x[order].numpy() ** 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "rewrite"),
+    [
+        (0.5, torch.bfloat16, lambda x: 1.001 * x.sigmoid()),  # no bit of bfloat16
+        (1e20, torch.float32, lambda x: 2 * x.square()),  # infinite, both
+    ],
+)
+def test_a_decomposition_is_another_function_though_the_type_given_hides_it(
+    value, dtype, rewrite
+):
+    x = torch.full((4,), value, dtype=dtype)
+    target = torch.ops.aten.sigmoid if value < 1 else torch.ops.aten.square
+    assert torch.equal(target(x), rewrite(x))
+    tape._refuse_other_function(target.default, target, (x,), {})
+    with pytest.raises(Untraceable, match="another function"):
+        tape._refuse_other_function(target.default, rewrite, (x,), {})
