@@ -181,18 +181,23 @@ def test_elements_of_a_scalar_are_a_part():
     np.testing.assert_array_equal(held.value, [3, 0, 3])
 
 
+def assert_exact_zeros(node):
+    """Of a sample of the last two elements value and running error are zero."""
+    sample, arithmetic = Sample(1), arithmetics("float32", None)[0]
+    few = sample.part(node, (np.array([1, 2]),))
+    order = graph.topological_order([few])
+    errors = running_errors(order, arithmetic, 16.0, sample.rules())
+    assert not few.value.any()
+    assert not errors.errors[few].any()
+
+
 def test_of_padding_alone_nothing_of_a_product_is_needed():
     """Nor of one whose factors have an axis of length 1, which is never empty."""
     left, right = (
         graph.variable(RNG.standard_normal(s)) for s in ((2, 1, 3, 6), (6, 4))
     )
     padded = gather(left @ right, index=np.array([0, -1, -1]))
-    sample, arithmetic = Sample(1), arithmetics("float32", None)[0]
-    few = sample.part(padded, (np.array([1, 2]),))
-    order = graph.topological_order([few])
-    errors = running_errors(order, arithmetic, 16.0, sample.rules())
-    assert not few.value.any()
-    assert not errors.errors[few].any()
+    assert_exact_zeros(padded)
 
 
 def test_where_nothing_is_scattered_nothing_of_a_product_is_needed():
@@ -202,12 +207,7 @@ def test_where_nothing_is_scattered_nothing_of_a_product_is_needed():
     )
     index = np.zeros((2, 1, 3, 4), np.intp)
     scattered = scatter_add(left @ right, index=index, shape=(3,))
-    sample, arithmetic = Sample(1), arithmetics("float32", None)[0]
-    few = sample.part(scattered, (np.array([1, 2]),))
-    order = graph.topological_order([few])
-    errors = running_errors(order, arithmetic, 16.0, sample.rules())
-    assert not few.value.any()
-    assert not errors.errors[few].any()
+    assert_exact_zeros(scattered)
 
 
 def test_elements_farthest_off_reject_nothing_that_can_be_judged_in_full(monkeypatch):
