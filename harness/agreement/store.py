@@ -233,7 +233,7 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
     if right is None or tensor not in right.graphs["first"]:  # "all", of a crash
         return []
     ways = [right.radii(convention).bounds for convention in right.graphs]
-    names = [n for n in ways[0] if n == tensor or right.depends_on_ties(n)]
+    names = [n for n in ways[0] if n == tensor or n in right.tied]
     limit = record.limit if record.limit is not None else right.limit
     found = [{n: _right(truths[n], limit) for n in names} for truths in ways]
     return list({str(way): way for way in found}.values())

@@ -25,7 +25,6 @@ from gradwatch.harness.judging.cases import REGIMES, Trial, trials
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.defects.known import like
 from gradwatch.harness.judging.judgement import Judgement
-from gradwatch.harness.judging.precisions import compute_on
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.project.records import AgreeRecord, AgreeSummary, Number
@@ -247,7 +246,7 @@ def _judged(
     """The verdicts on a trial on all backends of one device."""
     op, device = trial.problem.op.name, outcomes[0].task.device
     agreement = Agreement(trials=[(trial.name, device)])
-    asked = Question.of(trial.problem, compute_on(device, trial.problem.dtype))
+    asked = Question.of(trial.problem, device=device)
     # Pairs need all radii, so that the reference is there before anything is judged.
     names = asked.right.graphs["first"] if pairs else asked.names
     tensors, judged = {}, dict[str, list[AgreeRecord]]()
@@ -269,18 +268,16 @@ def _judged(
             apart = {} if valued else distances(asked.right, tensor, tensors)
             keep_worst(agreement.pairs.setdefault(op, {}), apart)
             _name_outliers(wrong, {*tensors}, apart, asked.right.limit)
-    of_op = [entry for entry in entries if entry.of(op)]
+    known.expect(judged, entries, trial, device)
+    agreement.records += everything
     for backend, records in judged.items():
-        reaching = [one for one in of_op if one.reaches(backend, trial, device)]
-        for record in records:
-            record.expected_verdict = known.expected_verdict(record, reaching)
-            agreement.records.append(record)
         fresh = {r.tensor for r in records if r.verdict != r.expected_verdict}
         got = {n: a for n, a in tensors.get(backend, {}).items() if n in fresh}
         steady = f"{trial.name} {backend}" not in agreement.unrepeatable
-        sentences = _DIAGNOSES.sentences(asked, got, records, (op, backend), steady)
-        for record in records:
-            record.diagnosis = sentences.get(record.tensor, "")
+        if fresh:
+            said = _DIAGNOSES.sentences(asked, got, records, (op, backend), steady)
+            for record in records:
+                record.diagnosis = said.get(record.tensor, "")
     return agreement
 
 

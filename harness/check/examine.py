@@ -381,7 +381,7 @@ class Bench:
 
         with np.errstate(all="ignore"):
             return tuple(
-                j.changed(verdict="imprecise", message=f"{j.message}; {OWN_LOSS}")
+                replace(j, verdict="imprecise", message=f"{j.message}; {OWN_LOSS}")
                 if is_lost(j)
                 else j
                 for j in found
@@ -410,7 +410,7 @@ class Bench:
             right, other = other, right
             said = f"right for what {self.trial.dtype} chooses; {CHOSEN}"
             found = tuple(
-                j.changed(verdict="convention", message=f"{j.tensor}: {said}")
+                replace(j, verdict="convention", message=f"{j.tensor}: {said}")
                 if j.verdict == "agree" and not before.passes
                 else j
                 for j, before in zip(ran, found, strict=True)
@@ -421,7 +421,7 @@ class Bench:
         exact, turned = right.known, [other.known]
         if exact is not None:  # chosen by numbers that are moved
             rng = np.random.default_rng(0)
-            reach = exact.limit * exact.arithmetics[-1].roundoff
+            reach = exact.limit * exact.arithmetics[-1].step.roundoff
             for _ in range(TURNS):
                 with contextlib.suppress(Exception):  # another number fits nothing
                     ran_so = traced.as_run(reach, rng)
@@ -443,7 +443,7 @@ class Bench:
             return not (self.trial.as_given and 0 < half <= np.count_nonzero(wrong))
 
         return tuple(
-            j.changed(verdict="vacuous", vacuous=1.0, message=f"{j.message}; {CHOSEN}")
+            replace(j, verdict="vacuous", vacuous=1.0, message=f"{j.message}; {CHOSEN}")
             if is_open(j)
             else j
             for j in found
@@ -458,7 +458,7 @@ def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
     for place, part in (("first", "real"), ("last", "imaginary")):
         axis = f"the {place} 1 of 2 along axis {tensor.ndim} of"
         said = said.replace(axis, f"the {part} part of")
-    return judgement.changed(diagnosis=said)
+    return replace(judgement, diagnosis=said)
 
 
 class Growth:
@@ -475,7 +475,7 @@ class Growth:
         order = graph.topological_order([*self.sweep.order, *self.nodes.values()])
         graph.forward(order)
         draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
-        self.least, self.arithmetic = narrowest.roundoff, narrowest
+        self.least, self.arithmetic = narrowest.step.roundoff, narrowest
         with np.errstate(all="ignore"):
             pairs = draws.pair(np.random.default_rng(0), {*order})
             self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}

@@ -216,7 +216,8 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"short": short, "clock": charts.clock, "day": _day}
+    environment.filters |= {"short": short, "clock": charts.clock}
+    environment.filters["day"] = lambda at: at[:16].replace("T", " ") or "unknown date"
     environment.filters |= {"percent": _percent, "bar": bar_length, "anchor": anchor}
     environment.filters |= {"code": _code, "python": highlighted}
     environment.filters |= {"flavour": flavour_of, "families": families}
@@ -232,11 +233,6 @@ def anchor(name: str) -> str:
 def _code(text: str) -> Markup:
     """Text as HTML, with the parts between backticks as code."""
     return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _day(date: str) -> str:
-    """An ISO date to the minute, as 2026-11-21 08:49."""
-    return date[:16].replace("T", " ") or "unknown date"
 
 
 def _percent(share: float) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 
 from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.diagnosis.tables import Judgements
-from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.orders import ORDERS
+from gradwatch.harness.judging.orders import ORDERS, run_formula
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, name_of
 from gradwatch.harness.judging.question import Question
 from gradwatch.impls import catalogue, graph

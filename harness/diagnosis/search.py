@@ -115,7 +115,7 @@ class Case:
         self.wrong = [name for name in wrong if name in self.got]
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
-        self.last = right.limit * arithmetic.roundoff
+        self.last = right.limit * arithmetic.step.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
         self.wholes = right.radii(ties).wholes if self.digits < SHARP else {}
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
@@ -252,7 +252,7 @@ class Diagnoses:
     def told_of(self, asked: Question, got: Got, judged: Judged, *how: Any) -> Judged:
         """The judgements, with the sentences."""
         said = self.sentences(asked, got, judged, *how)
-        return tuple(j.changed(diagnosis=said.get(j.tensor, "")) for j in judged)
+        return tuple(replace(j, diagnosis=said.get(j.tensor, "")) for j in judged)
 
 
 def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:

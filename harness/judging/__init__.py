@@ -2,6 +2,7 @@
 
 - cases: the inputs: every case of an op in several regimes of values
 - precisions: floating-point formats, and in which of them an implementation computes
+- orders: the graph of a formula's derivatives, in each order
 - reference: the right answer in a wider type
 - radii: how far rounding may move it, computed in one arithmetic
 - rounding: how far rounding may move each value, by one rule for each primitive; and

@@ -7,7 +7,6 @@ the seed of its numbers: adding or removing another case changes nothing in it.
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from gradwatch.harness.judging.orders import run_formula
 from gradwatch.harness.judging.precisions import PRECISIONS, Array, Precision
-from gradwatch.impls import catalogue, graph
-from gradwatch.impls.contract import Case, Op, Problem, as_tuple
+from gradwatch.impls import graph
+from gradwatch.impls.contract import Case, Op, Problem
 
 Generator = np.random.Generator
 Values = Callable[[Generator, tuple[int, ...], Precision], Array]
@@ -368,15 +368,3 @@ def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
         None if name in op.integers else node.value.shape  # computed: that may fail
         for name, node in zip(op.outputs, run_formula(problem, leaves), strict=False)
     )
-
-
-def run_formula(
-    problem: Problem, leaves: Mapping[str, graph.Node]
-) -> tuple[graph.Node, ...]:
-    """The nodes that the formula returns for these inputs: outputs, then state."""
-    formula = problem.op.said("formula")
-    # The catalogue of an older commit has no `guard`.
-    with getattr(catalogue, "guard", contextlib.nullcontext)(f"{problem.op.name}.py"):
-        returned = formula(graph, *problem.arguments(leaves), **problem.attributes)
-    nodes: tuple[graph.Node, ...] = as_tuple(returned)
-    return nodes

@@ -195,6 +195,13 @@ class Draws:
             if self.once:
                 self.shares[node] = np.maximum(chances(node, move), least)
 
+    def add_to(self, sums: Mapping[Node, Any], count: int, least: float = 0.0) -> None:
+        """Add to the sums of each node what so many pairs move it by."""
+        for values in self.pairs(count, sums.keys(), least):
+            for node, of_it in sums.items():
+                if (moved := halves(node, values[node])) is not None:
+                    of_it.add(*moved)
+
     def pairs(
         self, count: int, keep: Collection[Node], least: float = 0.0
     ) -> Iterator[dict[Node, Pair]]:

@@ -1,4 +1,4 @@
-"""Orders of differentiation: which derivatives of a function are judged.
+"""The graph of a formula's derivatives, in each order of differentiation.
 
 Gradients are nodes, so the engine differentiates its own gradient, and the reference of
 a second order has values and radii like that of a first. With inputs x, cotangents u
@@ -16,13 +16,15 @@ Source: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch. 3 and 5.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.precisions import Array
-from gradwatch.impls import graph
+from gradwatch.harness.judging.precisions import PRECISIONS, Array, name_of
+from gradwatch.impls import catalogue, graph
+from gradwatch.impls.contract import Problem, as_tuple
 from gradwatch.impls.graph import Node
 
 ORDERS = ("vjp", "jvp", "hvp")
@@ -37,6 +39,60 @@ OTHER_SIDE = "other side"
 def is_second(tensor: str) -> bool:
     """Whether a tensor's name is one of a second order."""
     return tensor.partition(".")[0] in SECOND
+
+
+def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, Node]:
+    """The tensors of a problem for leaves of a type: gradients, outputs and state.
+
+    Of a second order its derivatives alone.
+    """
+    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
+    op = problem.op
+    leaves, results = results_of(problem, wide)
+    cotangents = {
+        name: dy
+        for name, dy in zip(op.outputs, problem.cotangents, strict=True)
+        if dy is not None and name not in op.integers
+    }
+    inputs = {name: leaves[name] for name in problem.wanted}
+    given = cotangents, getattr(problem, "tangents", {})
+    along = (_widened(arrays, problem.dtype, wide) for arrays in given)
+    computed, _ = derivatives(order, results, inputs, *along)
+    return {**computed, **results} if order == "vjp" else computed
+
+
+def results_of(
+    problem: Problem, wide: np.dtype[Any]
+) -> tuple[dict[str, Node], dict[str, Node]]:
+    """The leaves of a problem by name, and its outputs and new state."""
+    arrays = _widened(problem.inputs, problem.dtype, wide)
+    leaves = {n: graph.variable(a) for n, a in arrays.items()}
+    returned = run_formula(problem, leaves)
+    results = dict(zip(problem.op.outputs + problem.op.state, returned, strict=True))
+    return leaves, results
+
+
+def _widened(
+    arrays: Mapping[str, Array], dtype: str, wide: np.dtype[Any]
+) -> dict[str, Array]:
+    """In the wide type, what a precision holds of each array; integers stay."""
+    held = dict(arrays)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biu":
+            held[name] = array.astype(wide, copy=False)
+            if name_of(array.dtype) != dtype:
+                held[name] = PRECISIONS[dtype].round(held[name])
+    return held
+
+
+def run_formula(problem: Problem, leaves: Mapping[str, Node]) -> tuple[Node, ...]:
+    """The nodes that the formula returns for these inputs: outputs, then state."""
+    formula = problem.op.said("formula")
+    # The catalogue of an older commit has no `guard`.
+    with getattr(catalogue, "guard", contextlib.nullcontext)(f"{problem.op.name}.py"):
+        returned = formula(graph, *problem.arguments(leaves), **problem.attributes)
+    nodes: tuple[Node, ...] = as_tuple(returned)
+    return nodes
 
 
 def derivatives(

@@ -86,14 +86,9 @@ class Arithmetic:
     stored: Precision
 
     @property
-    def roundoff(self) -> float:
-        """Unit roundoff of an intermediate result."""
-        return self.step.roundoff
-
-    @property
     def has_wide_sums(self) -> bool:
         """Whether sums are accumulated in a wider type than that of their results."""
-        return self.sums < self.roundoff
+        return self.sums < self.step.roundoff
 
 
 #: Digits of the significand of the inputs of TF32 products (NVIDIA A100 white paper).

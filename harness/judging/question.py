@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Asked, Reference, require_subnormals
-from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 
@@ -119,7 +119,7 @@ class Question(Asked):
         rng = np.random.default_rng(seed)
         boxes = {n: _box(a.shape, looked.far[n], rng) for n, a in got.items()}
         right = self.part(boxes)
-        right.longest, right.limit = looked.longest, limit_for(looked.longest)
+        right.longest, right.limit = looked.longest, looked.limit
         some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
         judged = judge_tensors(right, some, dict.fromkeys(got, self.dtype))
         return {
@@ -158,4 +158,4 @@ def _in_place(
     lies = ", ".join(f"{p.min()}:{p.max() + 1}" for p in places)
     said += f"; {OFF} [{lies}]" if lies and not j.passes else ""
     message = f"{j.message.replace(old, new, 1)}; {said}"
-    return j.changed(worst_index=there, message=message)
+    return replace(j, worst_index=there, message=message)

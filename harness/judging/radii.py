@@ -116,7 +116,7 @@ class Radii:
             if node.value.dtype.kind != "f":
                 truths[name] = _whole(name, node, self.errors, risk)
                 continue
-            radius = self.arithmetic.roundoff * self.errors.errors[node]
+            radius = self.arithmetic.step.roundoff * self.errors.errors[node]
             radius, infinite, unknown = self._stored(node, radius)
             if risk:
                 infinite &= ~risk.undefined
@@ -171,7 +171,7 @@ class Radii:
         arithmetic = self.arithmetic
         stored, wide = arithmetic.stored, np.finfo(np.result_type(node.dtype, 0.0)).eps
         with np.errstate(all="ignore"):
-            radius = radius * (1 + float(wide) / 2 / arithmetic.roundoff)
+            radius = radius * (1 + float(wide) / 2 / arithmetic.step.roundoff)
             if stored is not arithmetic.step:
                 size = np.abs(node.value).astype(np.float64)
                 far = size + self.limit * radius

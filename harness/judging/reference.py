@@ -5,32 +5,30 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gradwatch.harness.judging.cases import run_formula
-from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, derivatives
+from gradwatch.harness.judging.orders import OTHER_SIDE, SECOND, nodes_of, results_of
 from gradwatch.harness.judging.precisions import (
     PRECISIONS,
     Arithmetic,
     Array,
     Precision,
     arithmetics,
+    compute_on,
     name_of,
 )
 from gradwatch.harness.judging.radii import Nodes, Radii
 from gradwatch.harness.judging.rounding.analysis import (
-    limit_for,
-    longest_reduction,
+    limits,
     operation,
 )
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 
-Named = dict[str, graph.Node]
 #: Gives the nodes of tensors by name, not evaluated, for leaves of a type.
 Build = Callable[[np.dtype[Any]], Nodes]
 
@@ -44,8 +42,8 @@ class Asked:
     Attributes:
         build: Gives the nodes by tensor name, not evaluated: gradients (from
             `graph.gradient`), outputs, state. Its leaves must hold arrays of the type
-            that it is given, rounded to `dtype` first (`rounded` does both). For each
-            of `graph.TIES` it has to build forward and gradient again.
+            that it is given, rounded to `dtype` first. For each of `graph.TIES` it has
+            to build forward and gradient again.
         dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
         compute: The precision of intermediate values; by default what frameworks do
             (see `precisions.arithmetics`).
@@ -65,8 +63,14 @@ class Asked:
     problem: Problem | None = None
 
     @classmethod
-    def of(cls: type[Kind], problem: Problem, compute: str | None = None) -> Kind:
-        """Of an op's gradients, outputs and state."""
+    def of(
+        cls: type[Kind],
+        problem: Problem,
+        compute: str | None = None,
+        device: str = "cpu",
+    ) -> Kind:
+        """Of an op's gradients, outputs and state, computed on a device."""
+        compute = compute or compute_on(device, problem.dtype)
         arithmetics(problem.dtype, compute)  # refuses what there is not
         second = getattr(problem, "order", "vjp") in SECOND
         outputs = (lambda wide: results_of(problem, wide)[1]) if second else None
@@ -91,6 +95,7 @@ class Reference:
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.
         choices: What the graph chooses among, by a convention where there is a tie.
+        tied: The tensors that are others where ties are broken differently.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -99,12 +104,12 @@ class Reference:
         self.arithmetics = arithmetics(asked.dtype, asked.compute)
         wide = wider(PRECISIONS[asked.dtype])
         self.wide, self.build = name_of(wide), functools.partial(asked.build, wide)
+        self.tied = set[str]()
         self._radii: dict[tuple[str, Arithmetic], Radii] = {}
         with graph.ties("first") as self.choices:
             self.graphs = {"first": _evaluated(self.build)}
         order = graph.topological_order(self.graphs["first"].values())
-        self.longest = longest_reduction(order)
-        self.limit = limit_for(self.longest)
+        self.longest, self.limit = limits(order)
         ways: dict[str, contextlib.AbstractContextManager[Any]] = {}
         if self.choices:
             ways = {name: graph.ties(name) for name in graph.TIES[1:]}
@@ -118,9 +123,12 @@ class Reference:
         for name, way in ways.items():
             with way:
                 nodes = _evaluated(self.build)
-            first = self.graphs["first"].items()
-            pairs = ((node.value, nodes[n].value) for n, node in first)
-            if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
+            pairs = {
+                n: (a.value, nodes[n].value) for n, a in self.graphs["first"].items()
+            }
+            other = {n for n, (a, b) in pairs.items() if not np.array_equal(a, b, True)}
+            self.tied |= other
+            if other:
                 self.graphs[name] = nodes
 
     @functools.cached_property
@@ -155,11 +163,6 @@ class Reference:
             self._radii[way] = Radii(*given)
         return self._radii[way]
 
-    def depends_on_ties(self, tensor: str) -> bool:
-        """Whether this tensor is another one where ties are broken differently."""
-        first, *others = (nodes[tensor].value for nodes in self.graphs.values())
-        return any(not np.array_equal(first, v, equal_nan=True) for v in others)
-
 
 def wider(precision: Precision) -> np.dtype[Any]:
     """The type in which gradients of this precision are judged."""
@@ -190,49 +193,6 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
     return Reference(Asked.of(problem, compute))
 
 
-def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, graph.Node]:
-    """The tensors of a problem for leaves of a type: gradients, outputs and state.
-
-    Of a second order its derivatives alone.
-    """
-    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
-    op = problem.op
-    leaves, results = results_of(problem, wide)
-    cotangents = {
-        name: dy
-        for name, dy in zip(op.outputs, problem.cotangents, strict=True)
-        if dy is not None and name not in op.integers
-    }
-    inputs = {name: leaves[name] for name in problem.wanted}
-    given = cotangents, getattr(problem, "tangents", {})
-    along = (_widened(arrays, problem.dtype, wide) for arrays in given)
-    computed, _ = derivatives(order, results, inputs, *along)
-    return {**computed, **results} if order == "vjp" else computed
-
-
-def results_of(problem: Problem, wide: np.dtype[Any]) -> tuple[Named, Named]:
-    """The leaves of a problem by name, and its outputs and new state."""
-    arrays = _widened(problem.inputs, problem.dtype, wide)
-    leaves = {n: graph.variable(a) for n, a in arrays.items()}
-    returned = run_formula(problem, leaves)
-    results = dict(zip(problem.op.outputs + problem.op.state, returned, strict=True))
-    return leaves, results
-
-
-def _widened(
-    arrays: Mapping[str, Array], dtype: str, wide: np.dtype[Any]
-) -> dict[str, Array]:
-    return {n: rounded(a, PRECISIONS[dtype], wide) for n, a in arrays.items()}
-
-
-def rounded(array: Array, precision: Precision, wide: np.dtype[Any]) -> Array:
-    """In the wide type, what the precision holds of an array; integers stay."""
-    if array.dtype.kind in "biu":
-        return array
-    held = array.astype(wide, copy=False)
-    return held if name_of(array.dtype) == precision.name else precision.round(held)
-
-
 def _evaluated(build: Callable[[], Nodes]) -> Nodes:
     nodes = build()
     graph.forward(nodes.values())
@@ -246,7 +206,7 @@ def _continuous(outputs: Callable[[], Nodes]) -> bool:
     nothing.
     """
     here = _evaluated(outputs)
-    limit = limit_for(longest_reduction(graph.topological_order(here.values())))
+    _, limit = limits(graph.topological_order(here.values()))
     try:
         with graph.other_side():
             there = _evaluated(outputs)

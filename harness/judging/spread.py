@@ -81,7 +81,7 @@ def spread(
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
-        _add(moments, draws, PAIRS)
+        draws.add_to(moments, PAIRS)
         smaller = draws.pair(np.random.default_rng(0), moments, AGAIN, together=True)
         unknown = overflowing(draws)
         floor = errors.arithmetic.step.floor
@@ -97,16 +97,6 @@ def spread(
             )
             for name, node in nodes.items()
         }
-
-
-def _add(
-    sums: Mapping[Node, _Moments | _Norms], draws: Draws, count: int, least: float = 0.0
-) -> None:
-    """Add what so many pairs move each tensor by."""
-    for values in draws.pairs(count, sums.keys(), least):
-        for node, of_it in sums.items():
-            if (moved := halves(node, values[node])) is not None:
-                of_it.add(*moved)
 
 
 def overflowing(draws: Draws) -> dict[Node, Any]:
@@ -238,12 +228,14 @@ def whole(
             for node in nodes.values()
             if node.value.dtype.kind == "f"
         }
-        _add(kept, draws, NORMS, TURNED)
+        draws.add_to(kept, NORMS, TURNED)
         risky = overflowing(draws)
         sizes = magnitudes(order, lost=True)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
     return {
-        name: kept[node].whole(errors.arithmetic.roundoff, LIMIT * alone, sizes[node])
+        name: kept[node].whole(
+            errors.arithmetic.step.roundoff, LIMIT * alone, sizes[node]
+        )
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }

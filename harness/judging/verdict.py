@@ -97,12 +97,12 @@ def _named(name: str, right: Reference, j: Judgement) -> Judgement:
     """The judgement; what the convention decides is named so."""
     if name == FLUSHED and j.passes and j.verdict != "vacuous":
         said = "right for subnormal numbers taken for zero"
-    elif j.verdict == "agree" and right.depends_on_ties(j.tensor):
+    elif j.verdict == "agree" and j.tensor in right.tied:
         said = f"right at a tie, broken by the {name} convention"
     else:
         return j
     message = f"{j.tensor}: {said}"
-    return j.changed(verdict="convention", convention=name, message=message)
+    return replace(j, verdict="convention", convention=name, message=message)
 
 
 def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
@@ -260,7 +260,7 @@ class _Tensor:
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> Mask:
         """Where the bound leaves at least half of the digits."""
-        return informative(bound, self.right.limit, arithmetic.roundoff**0.5)
+        return informative(bound, self.right.limit, arithmetic.step.roundoff**0.5)
 
     def _radius(
         self, arithmetic: Arithmetic, *, again: bool = False
@@ -347,7 +347,7 @@ def _judgement(
     for arithmetic in right.arithmetics:
         judgement = asked.judged(arithmetic)
         if judgement.verdict in ("agree", "convention", "vacuous"):
-            return judgement.changed(compute=arithmetic.name)
+            return replace(judgement, compute=arithmetic.name)
     return _excused(asked, judgement)
 
 
@@ -389,7 +389,7 @@ def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
     rows cannot be told apart: that needs choices among tensors of one shape, which only
     elementwise steps separate from the inputs, and gradients of that shape.
     """
-    names = [name for name in got if right.depends_on_ties(name)]
+    names = [name for name in got if name in right.tied]
     arrays, first = [got[name] for name in names], right.graphs["first"]
     sources = [source for choice in right.choices for source in choice.among]
     shapes = {None if a is None else a.shape for a in arrays}
@@ -467,7 +467,7 @@ def judge_numbers(
         radius=float(truth.radius[worst]),
         radius_kind="spread" if by_spread is not None and by_spread[worst] else "bound",
     )
-    return judgement.changed(message=sentence(judgement, dtype))
+    return replace(judgement, message=sentence(judgement, dtype))
 
 
 def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:

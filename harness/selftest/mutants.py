@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.reference import results_of
+from gradwatch.harness.judging.orders import results_of
 from gradwatch.harness.project.paths import toml
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Op, Problem, Shape

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, is_floating, trial
-from gradwatch.harness.judging.precisions import compute_on
+from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.judging.reference import nodes_of
 from gradwatch.harness.judging.rounding.analysis import terms_of_scatter
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
@@ -117,7 +116,7 @@ class Judge:
 
     def question(self, problem: Problem) -> Question:
         """What a result for a problem on this device is judged against."""
-        return Question.of(problem, compute_on(self.device, problem.dtype))
+        return Question.of(problem, device=self.device)
 
     @cached_property
     def place(self) -> Place:

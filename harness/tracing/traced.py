@@ -22,7 +22,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     At,
     Error,
     limit_for,
-    longest_reduction,
+    limits,
     running_errors,
 )
 from gradwatch.harness.tracing.aten import (
@@ -165,13 +165,13 @@ class Traced:
         read = self.graph(wider(PRECISIONS[dtype])).read
         order = topological_order([node for node in read if isinstance(node, Node)])
         arithmetic = arithmetics(dtype, None)[-1]
-        limit = limit_for(longest_reduction(order))
+        _, limit = limits(order)
         errors = running_errors(order, arithmetic, limit, {"sqrt": _root}).errors
         shifts = []
         for reading, held in zip(readings, read, strict=True):
             error = errors.get(held, 0.0) if isinstance(held, Node) else 0.0
             number = isinstance(reading.value, float)
-            shifts.append(arithmetic.roundoff * float(error) if number else 0.0)
+            shifts.append(arithmetic.step.roundoff * float(error) if number else 0.0)
             if not number and np.any(error):
                 raise Untraceable("a value", CONTESTED, "control", reading.place)
         if any(shifts):
@@ -206,7 +206,7 @@ class Traced:
         """
         if {"histc", "histogram"}.intersection(self.ops):
             return True
-        reach = limit_for(1) * arithmetics(dtype, None)[-1].roundoff
+        reach = limit_for(1) * arithmetics(dtype, None)[-1].step.roundoff
         rng, right = np.random.default_rng(0), self.as_run().ran
         chosen = {
             node: made

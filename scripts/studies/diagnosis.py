@@ -104,7 +104,7 @@ def _place(
     point = sweep.run(sweep.values, leaves=leaves)
     wrong = elsewhere[tensor].astype(other.wide)
     room = allowed(other, "first", tensor)
-    last = other.limit * other.arithmetics[-1].roundoff
+    last = other.limit * other.arithmetics[-1].step.roundoff
     certain = bool(said and said[0].certain)
     types = [t for t in ("float32", "float16", "bfloat16") if t in mistake]
     for place, one in enumerate(said[:3], 1):

@@ -44,7 +44,7 @@ def test_worst_tensors_come_first_and_only_failures_tell_their_story():
 @pytest.mark.parametrize(("kind", "allowed"), [("bound", "1.6"), ("least", "over 1.6")])
 def test_of_the_least_radius_it_is_said_that_more_is_allowed(kind, allowed):
     one = row("y", "agree")
-    one = replace(one, judgement=one.judgement.changed(radius_kind=kind))
+    one = replace(one, judgement=replace(one.judgement, radius_kind=kind))
     line = str(report(one)).splitlines()[3]
     assert re.split(r" {2,}", line)[7] == allowed
 

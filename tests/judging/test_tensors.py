@@ -15,8 +15,7 @@ from gradwatch.harness.check.entry import check  # noqa: E402  # likewise
 from gradwatch.harness.judging.acceptance.large import Least  # noqa: E402  # likewise
 from gradwatch.harness.judging.precisions import arithmetics  # noqa: E402  # likewise
 from gradwatch.harness.judging.rounding.analysis import (  # noqa: E402  # likewise
-    limit_for,
-    longest_reduction,
+    limits,
     running_errors,
 )
 from gradwatch.harness.judging.spread import spread  # noqa: E402  # likewise
@@ -26,7 +25,7 @@ from tests.primitives import ALL, DRAWN, any_sign  # noqa: E402  # likewise
 
 SINGLE, DOUBLE = arithmetics("float32")[0], arithmetics("float64")[0]
 #: What a value is off by in float64, in units of a radius that was derived for float32.
-WIDE = DOUBLE.roundoff / SINGLE.roundoff
+WIDE = DOUBLE.step.roundoff / SINGLE.step.roundoff
 
 
 def evaluated(name, device):
@@ -42,7 +41,7 @@ def evaluated(name, device):
         nodes = dict(enumerate(node for node in (y, *gradients) if node is not None))
         graph.forward(nodes.values())
     order = graph.topological_order(nodes.values())
-    limit = limit_for(longest_reduction(order))
+    _, limit = limits(order)
     single, double = (running_errors(order, a, limit) for a in (SINGLE, DOUBLE))
     drawn = spread(nodes, order, single)
     for i, node in nodes.items():
@@ -64,7 +63,7 @@ def require_the_same(name, device):
         assert isinstance(other, Tensor)
         assert other.t.device.type == device
         assert (other.shape, other.dtype) == (value.shape, value.dtype)
-        room = 2 * limit * DOUBLE.roundoff * error
+        room = 2 * limit * DOUBLE.step.roundoff * error
         assert (np.abs(np.asarray(other) - value) <= room).all()
         for one, two in zip(radii, others, strict=True):
             # Made of differences of values that lie a rounding of float32 apart.

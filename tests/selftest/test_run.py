@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from gradwatch.harness.__main__ import gradwatch
 from gradwatch.harness.commands.selftest import summarise
-from gradwatch.harness.judging import reference as reference_module
 from gradwatch.harness.judging import verdict
 from gradwatch.harness.judging.cases import REGIMES, lengths, resized, trial, trials
 from gradwatch.harness.judging.rounding import analysis
@@ -176,8 +175,8 @@ def test_the_cases_of_an_op_take_turns():
 
 
 def test_a_limit_doubled_four_times_is_noticed(monkeypatch):
-    limit = reference_module.limit_for
-    monkeypatch.setattr(reference_module, "limit_for", lambda n: 16 * limit(n))
+    limit = analysis.limit_for
+    monkeypatch.setattr(analysis, "limit_for", lambda n: 16 * limit(n))
     left = unmet(dtypes=("float32",))
     assert any(told.startswith("float32, effect 1e-06") for told in left)
 
@@ -200,7 +199,7 @@ def test_switching_a_structural_check_off_is_noticed(monkeypatch, kind):
     def lenient(*asked):
         j = judged(*asked)
         found = j.verdict == "malformed" and f": {kind}" in j.message
-        return j.changed(verdict="agree", ratio=0.0) if found else j
+        return replace(j, verdict="agree", ratio=0.0) if found else j
 
     monkeypatch.setattr(verdict, "_judgement", lenient)
     assert any(told.startswith("None, shape") for told in unmet(SAMPLE[:1]))
@@ -218,7 +217,7 @@ def test_taking_nan_for_a_number_is_noticed(monkeypatch):
 
 
 def test_a_right_gradient_that_is_rejected_is_noticed(monkeypatch):
-    monkeypatch.setattr(reference_module, "limit_for", lambda n: 0.01)
+    monkeypatch.setattr(analysis, "limit_for", lambda n: 0.01)
     assert "no false alarm" in unmet(SAMPLE[:1], planted=False)
 
 

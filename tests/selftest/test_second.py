@@ -1,5 +1,7 @@
 """Mistakes planted in double backwards are caught, and a lenient judge is noticed."""
 
+from dataclasses import replace
+
 import pytest
 
 from gradwatch.harness.commands.selftest import summarise
@@ -56,7 +58,7 @@ def test_a_judge_that_sees_nothing_is_noticed(monkeypatch):
     seen = examining.judge_tensors
 
     def nothing(*given, **named):
-        return [one.changed(verdict="agree") for one in seen(*given, **named)]
+        return [replace(one, verdict="agree") for one in seen(*given, **named)]
 
     monkeypatch.setattr(examining, "judge_tensors", nothing)
     found = required(score_of(["silu"]))
@@ -70,7 +72,7 @@ def test_a_right_tensor_that_is_accused_is_noticed(monkeypatch):
         examining,
         "judge_tensors",
         lambda *given, **named: [
-            one.changed(verdict="disagree") for one in judged(*given, **named)
+            replace(one, verdict="disagree") for one in judged(*given, **named)
         ],
     )
     score = score_of(["silu"], order="jvp", planted=False)

@@ -29,6 +29,7 @@ import operator
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,7 @@ from gradwatch.harness.judging.reference import Asked
 from gradwatch.harness.judging.rounding.analysis import (
     RULES,
     Error,
-    limit_for,
-    longest_reduction,
+    limits,
     operation,
     summed_axes,
     terms,
@@ -105,8 +105,7 @@ class Look:
         self.unsure = False
         self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}
-        self.longest = longest_reduction(order)
-        self.limit = limit_for(self.longest)
+        self.longest, self.limit = limits(order)
         self.size, self.operations = sum(n.size for n in order), len(order)
         self._axes = max(node.ndim for node in order if node.primitive is None)
         there = ((n, a) for n, a in got.items() if dtypes.get(n) == dtype)
@@ -150,7 +149,7 @@ class Look:
                 compute=self.arithmetic.name,
             )
             message = sentence(judgement, self.dtype)
-            self.judgements[name] = judgement.changed(message=message)
+            self.judgements[name] = replace(judgement, message=message)
 
     def _computed(
         self, node: Node, arrays: Sequence[Any], spare: Array | None = None
@@ -229,7 +228,7 @@ class Look:
             The largest ratio of each block to that rounding, and its flat position; the
             positions of the elements that are off by more; how far they are off.
         """
-        unit, value = self.arithmetic.roundoff, node.value
+        unit, value = self.arithmetic.step.roundoff, node.value
         all_ = limit * unit if _rounds(node) else 0.0
         sure = SURE * all_
         stored, step = self.arithmetic.stored, self.arithmetic.step
@@ -267,7 +266,7 @@ class Look:
         That is what is so large that the bound leaves half of its digits.
         """
         sample = Sample(self._axes)
-        few, unit = {"": sample.of(node)}, self.arithmetic.roundoff
+        few, unit = {"": sample.of(node)}, self.arithmetic.step.roundoff
         asked = few, self.arithmetic, self.limit, self.longest
         truth = Radii(*asked, rules=sample.rules()).bounds[""]
         blunt = self.limit * float(truth.radius.max()) / unit**0.5
@@ -351,7 +350,7 @@ class Least:
     """
 
     def __init__(self, arithmetic: Arithmetic, most: int = sys.maxsize) -> None:
-        self.unit, self.most = arithmetic.roundoff, most
+        self.unit, self.most = arithmetic.step.roundoff, most
         self.wide = arithmetic.has_wide_sums
         # With the places, so that no other array has their identity.
         self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}

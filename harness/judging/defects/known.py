@@ -9,7 +9,7 @@ show in no case of the suite, but in problems that are drawn at random.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -114,6 +114,20 @@ def load(path: Path = FILE) -> tuple[Known, ...]:
             one.ops, one.backends, one.orders, one.devices
         )
     )
+
+
+def expect(
+    judged: Mapping[str, Sequence[AgreeRecord]],
+    entries: Iterable[Known],
+    trial: Trial,
+    device: str,
+) -> None:
+    """Say in the records of a trial, by backend, which verdicts are expected."""
+    of_op = [entry for entry in entries if entry.of(trial.problem.op.name)]
+    for backend, records in judged.items():
+        reaching = [one for one in of_op if one.reaches(backend, trial, device)]
+        for record in records:
+            record.expected_verdict = expected_verdict(record, reaching)
 
 
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:

@@ -128,7 +128,7 @@ def _is_tame(
     most, peak = largest(size), errors.peaks.get(node)
     peak = largest(errors.errors[node]) if peak is None else peak
     if terms(node) > 1:  # E of a sum is at least the sum of its terms' magnitudes
-        peak = peak / min(1.0, errors.arithmetic.sums / errors.arithmetic.roundoff)
+        peak = peak / min(1.0, errors.arithmetic.sums / errors.arithmetic.step.roundoff)
         most = max(most, peak)
     # False of nan, and beyond float64, where extended precision is not.
     return bool(most + errors.reach * peak < top)

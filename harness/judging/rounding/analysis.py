@@ -77,7 +77,7 @@ class Errors:
     @functools.cached_property
     def reach(self) -> float:
         """The factor by which E becomes the deviation that the judge allows."""
-        return self.limit * self.arithmetic.roundoff
+        return self.limit * self.arithmetic.step.roundoff
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class At:
             for source, error in zip(inputs, carried, strict=True)
         ]
         self.u, self.arithmetic = errors.reach, errors.arithmetic
-        self.roundoff = unit = self.arithmetic.roundoff
+        self.roundoff = unit = self.arithmetic.step.roundoff
         self.tiny = self.arithmetic.step.smallest / unit
         self.sums = self.arithmetic.sums / unit
         self.products = self.arithmetic.products / unit
@@ -220,9 +220,10 @@ def _uses(node: Node, users: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
             yield user
 
 
-def longest_reduction(nodes: Iterable[Node]) -> int:
-    """The largest number of terms that any sum or product among the nodes adds up."""
-    return max(map(terms, nodes), default=1)
+def limits(nodes: Iterable[Node]) -> tuple[int, float]:
+    """The terms of the longest sum or product among nodes, and the limit for it."""
+    longest = max(map(terms, nodes), default=1)
+    return longest, limit_for(longest)
 
 
 def terms(node: Node) -> int:
@@ -295,7 +296,9 @@ def _error(node: Node, errors: Errors) -> Error:
             errors.peaks[node] = 0.0
             return np.zeros_like(size)
         off = np.abs(held - node.value)
-        lost = np.maximum(size, off.astype(np.float64) / errors.arithmetic.roundoff)
+        lost = np.maximum(
+            size, off.astype(np.float64) / errors.arithmetic.step.roundoff
+        )
         return np.where(exact | np.isnan(size), 0.0, lost)
     if node in errors.exact:
         return np.zeros_like(size)

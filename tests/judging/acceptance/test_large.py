@@ -11,13 +11,9 @@ from gradwatch.harness.judging.acceptance import large
 from gradwatch.harness.judging.acceptance.large import SURE, Least
 from gradwatch.harness.judging.acceptance.parts import Sample
 from gradwatch.harness.judging.cases import REGIMES, trial
+from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
-from gradwatch.harness.judging.reference import (
-    Asked,
-    Reference,
-    nodes_of,
-    reference,
-)
+from gradwatch.harness.judging.reference import Asked, Reference, reference
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import catalogue, graph
@@ -318,7 +314,7 @@ def test_what_goes_two_ways_that_cancel_is_no_rounding_of_the_result():
     product = x * 3.0
     right = Reference(Asked(lambda _: {"y": (product + t) - product}, "float32"))
     node = right.graphs["first"]["y"]
-    unit = right.arithmetics[-1].roundoff
+    unit = right.arithmetics[-1].step.roundoff
     (least,) = Least(right.arithmetics[-1]).radii(node, np.arange(1))
     assert least == pytest.approx(SURE * unit * np.hypot(1e6 + 1.5, 1.5))  # the sum's
 

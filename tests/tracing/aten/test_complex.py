@@ -244,7 +244,7 @@ def test_pytorch_s_float32_stays_within_the_bound_and_a_lost_bin_does_not(signal
     order = graph.topological_order([y])
     arithmetic = arithmetics("float32")[0]
     errors = running_errors(order, arithmetic, ALWAYS).errors
-    allowed = ALWAYS * arithmetic.roundoff * errors[y]
+    allowed = ALWAYS * arithmetic.step.roundoff * errors[y]
     got = numbers(torch.fft.fft(torch.view_as_complex(torch.from_numpy(x))))
     assert (np.abs(got - y.value) <= allowed).all()
     lost = got - got[np.abs(got).max(-1).argmax()]
@@ -258,8 +258,8 @@ def test_an_element_of_a_long_transform_may_be_off_by_the_norm_s_share(n):
     y = transform(graph.variable(x), axes=(0,), sign=-1, scale=1.0)
     arithmetic = arithmetics("float32")[0]
     errors = running_errors(graph.topological_order([y]), arithmetic, ALWAYS).errors
-    share = ALWAYS * arithmetic.roundoff * errors[y] / np.abs(y.value).max()
-    assert share.max() < ALWAYS * arithmetic.roundoff * 4 * (np.log2(n) + 1)
+    share = ALWAYS * arithmetic.step.roundoff * errors[y] / np.abs(y.value).max()
+    assert share.max() < ALWAYS * arithmetic.step.roundoff * 4 * (np.log2(n) + 1)
 
 
 def test_an_input_s_error_reaches_all_results():
