@@ -211,7 +211,8 @@ class Traced:
         chosen = {
             node: made
             for node, made in right.items()
-            if node.users and isinstance(made, torch.Tensor) and not is_inexact(made)
+            if node.op == "call_function" and node.users  # others hold what is given
+            if isinstance(made, torch.Tensor) and not is_inexact(made)
         }
         runs = (self.as_run(reach, rng).ran for _ in range(DRAWS if chosen else 0))
         try:

@@ -198,7 +198,11 @@ def test_a_branch_within_rounding_of_the_other_is_refused(name):
 
 @pytest.mark.parametrize(
     ("function", "once"),
-    [(lambda x: x.softmax(-1), True), (lambda x: x.max(-1).indices * x.sum(), False)],
+    [
+        (lambda x: x.softmax(-1), True),
+        (lambda x: F.cross_entropy(x, torch.arange(3)), True),
+        (lambda x: x.max(-1).indices * x.sum(), False),
+    ],
 )
 def test_what_chooses_no_elements_is_run_once(monkeypatch, function, once):
     traced, as_run, ran = trace(function, [rows(3, 4)]), Traced.as_run, []
