@@ -139,11 +139,8 @@ def stand_ins(
         yield Edit(cost, where + said.format(name), about, put(form, value))
     copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():
-        cost, said = (
-            4 + (other.primitive is not None),
-            f"{where}{{1}} stands for {name}",
-        )
-        yield Edit(cost, said, (*about, other), put(copied, other))
+        cost, said = 4 + (other.primitive is not None), f"{{1}} stands for {name}"
+        yield Edit(cost, where + said, (*about, other), put(copied, other))
 
 
 # Of one node ------------------------------------------------------------------------

@@ -16,13 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.diagnosis import edits
-from gradwatch.harness.diagnosis.sweep import (
-    Array,
-    Edit,
-    Sweep,
-    factored,
-    written,
-)
+from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep, factored, written
 from gradwatch.harness.judging.acceptance.parts import Box
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -233,8 +227,8 @@ class Diagnoses:
         started, seen, right = time.thread_time(), "elements agree", question.known
         if not right or sum(node.size for node in right.radii().order) > FULL:
             seen = "elements looked at agree"
-            some = {v.tensor: np.asarray(got[v.tensor]) for v in asked}
             worst = {v.tensor: v.worst_index for v in asked}
+            some = {n: np.asarray(got[n]) for n in worst}
             boxes = {n: _box(a.shape, worst[n]) for n, a in some.items()}
             got = {n: a[np.ix_(*boxes[n])] for n, a in some.items()}
             right = question.part(boxes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradwatch.harness.judging.acceptance.large import FARTHEST, LARGE, Look
+from gradwatch.harness.judging.acceptance.large import FARTHEST, LARGE, Look, box_of
 from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
@@ -49,8 +49,6 @@ class Question(Asked):
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Of the tensors."""
-        if self.known:
-            return tuple(self.known.graphs["first"])
         with graph.ties("first"):
             return tuple(self.build(np.dtype(np.float64)))
 
@@ -83,16 +81,18 @@ class Question(Asked):
         found: dict[str, Judgement] = {}
         large = any(a is not None and a.size >= LARGE for a in got.values())
         if large and self.known is None:
-            looked = Look(self, got, dtypes)
-            found = looked.judgements
-            far = [n for n in got if n in looked.far and n not in found]
-            parts = len(far) * OPERATION * looked.operations
-            if far and looked.size > min(MOST, max(FULL, parts)):
-                part = self._in_part({n: np.asarray(got[n]) for n in far}, looked)
-                # Those farthest off are no fair sample, and reject nothing alone.
-                if looked.size <= MOST:
-                    part = {n: j for n, j in part.items() if j.verdict == "agree"}
-                found |= part
+            for hasty in (True, False):
+                looked, part = Look(self, got, dtypes, hasty), dict[str, Judgement]()
+                far = [n for n in got if n in looked.far]
+                parts = len(far) * OPERATION * looked.operations
+                if far and looked.size > min(MOST, max(FULL, parts)):
+                    part = self._in_part({n: np.asarray(got[n]) for n in far}, looked)
+                if not (looked.skipped and any(j.passes for j in part.values())):
+                    break
+            # Those farthest off are no fair sample, and reject nothing alone.
+            if looked.size <= MOST:
+                part = {n: j for n, j in part.items() if j.verdict == "agree"}
+            found = part | looked.judgements
         left = {name: array for name, array in got.items() if name not in found}
         if left:
             judged = judge_tensors(self.right, left, dtypes, flushes=flushes)
@@ -154,8 +154,7 @@ def _in_place(
     count = int(np.prod([p.size for p in box]))
     where = f"those farthest off or beside these, and a sample (seed {seed})"
     said = f"of {whole.size} elements, {count} were judged in full: {where}"
-    places = np.unravel_index(far, whole.shape or (1,)) if far.size else ()
-    lies = ", ".join(f"{p.min()}:{p.max() + 1}" for p in places)
-    said += f"; {OFF} [{lies}]" if lies and not j.passes else ""
+    lies = ", ".join(f"{s.start}:{s.stop}" for s in box_of(far, whole.shape))
+    said += f"; {OFF} [{lies}]" if far.size and not j.passes else ""
     message = f"{j.message.replace(old, new, 1)}; {said}"
     return replace(j, worst_index=there, message=message)

@@ -21,11 +21,7 @@ from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, Mask
 from gradwatch.harness.judging.radii import Radii, Truth
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.rounding.analysis import (
-    Error,
-    largest,
-    local_errors,
-)
+from gradwatch.harness.judging.rounding.analysis import Error, largest, local_errors
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
 from gradwatch.harness.judging.spread import EXCUSED, Whole
 from gradwatch.impls.graph import Node, topological_order

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # as in its documentation
 
 from gradwatch import check
+from gradwatch.harness.check.examine import Bench
 from gradwatch.harness.judging.question import Question
 
 Function = Callable[..., Tensor]
@@ -172,7 +173,10 @@ def judged(question: Question, *got: Any) -> float:
 
 
 def found(name: str) -> Iterator[str]:
-    """A line for each mistake: rejected or not, in how long, and what is said."""
+    """A line for each mistake: rejected or not, and what is said.
+
+    Also the seconds until that is said from what came back on, and those of the check.
+    """
     function, shapes = FUNCTIONS[name]
     inputs = made(shapes)
     planted = {said: changed(function, m) for said, m in MISTAKES.items()}
@@ -180,13 +184,23 @@ def found(name: str) -> Iterator[str]:
         del planted["beyond element 2^24"]
     if name in INSIDE:
         planted["an eps inside"] = INSIDE[name]
-    for said, candidate in planted.items():
+    judge, took = Bench._judge, [0.0]
+
+    def timed(*given: Any) -> Any:
         started = time.process_time()
-        report = check(function, candidate, inputs, quick=True)
+        judged = judge(*given)
+        took[0] += time.process_time() - started
+        return judged
+
+    for said, candidate in planted.items():
+        started, took[0] = time.process_time(), 0.0
+        with mock.patch.object(Bench, "_judge", timed):
+            report = check(function, candidate, inputs, quick=True)
+        whole = time.process_time() - started
         wrong = [r.judgement for r in report.failures if r.judgement.tensor[0] == "d"]
         why = wrong[0].diagnosis or wrong[0].message if wrong else str(report)
-        took = time.process_time() - started
-        yield f"{'rejected' if wrong else 'MISSED'} | {said} | {took:.1f} s | {why}"
+        seconds = f"{took[0]:.1f} s | {whole:.1f} s"
+        yield f"{'rejected' if wrong else 'MISSED'} | {said} | {seconds} | {why}"
 
 
 def lines(name: str, mistakes: bool, whole: bool) -> list[str]:

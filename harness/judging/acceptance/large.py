@@ -64,6 +64,8 @@ LARGE = 1 << 14
 TOGETHER = 32
 #: Elements that are looked at where they are, as they are farthest off.
 FARTHEST = 3
+#: Elements off by more than their own rounding, of which right tensors have fewer.
+MANY = 1 << 20
 #: How much larger than the largest tensor a value is that is seen in so many parts.
 FAR_LARGER, TURNS = 4, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
@@ -90,19 +92,24 @@ class Look:
         judgements: Of those that are right; the others have to be judged.
         far: Of the others, flat positions of what is farthest off, then of all that is.
         longest: The number of terms of the longest reduction.
+        skipped: Whether some were not looked at, as others around them are far off.
         size: Elements of all values of the graph.
         operations: What they are computed by.
     """
 
     def __init__(
-        self, asked: Asked, got: Mapping[str, Array | None], dtypes: Mapping[str, str]
+        self,
+        asked: Asked,
+        got: Mapping[str, Array | None],
+        dtypes: Mapping[str, str],
+        hasty: bool = False,
     ) -> None:
         """Look at what `Question.judge` was given."""
         with graph.ties("first"):
             nodes = asked.build(np.dtype(np.float64))
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
         self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
-        self.unsure = False
+        self.unsure, self.skipped, self.hasty = False, False, hasty
         self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}
         self.longest, self.limit = limits(order)
@@ -123,9 +130,8 @@ class Look:
                     part = given[name][at]
                     seen = self._seen(some[name], part)
                     if places.size:
-                        inside = [*np.unravel_index(seen[2], part.shape)]
-                        inside[axis] = places[inside[axis]]
-                        seen[2][:] = np.ravel_multi_index(inside, given[name].shape)
+                        flat = np.arange(given[name].size).reshape(given[name].shape)
+                        seen[2][:] = flat[at].reshape(-1)[seen[2]]
                     found[name].append(seen)
                 del order, judged, some  # before other values are computed
         for name, ones in found.items():
@@ -196,24 +202,37 @@ class Look:
         far = left
         if left.size:
             size = np.abs(value.reshape(-1)[left])
-            sharp = size > blunt
-            least = Least(self.arithmetic, FEW).radii(node, left, sharp)
-            more = np.flatnonzero(~(error <= limit * least))
-            if more.size:
-                asked = node, left[more], sharp[more]
-                least[more] = Least(self.arithmetic).radii(*asked)
-            there = np.where(error == 0, 0.0, error / least)
-            there = np.where(np.isnan(there), np.inf, there)
-            off = np.flatnonzero(there > limit)
-            some = off if off.size else np.arange(left.size)
+            there, looked = np.zeros(left.size), np.arange(left.size)
             kinds = there, error / size, error
-            by = (some[_largest(kind[some], FARTHEST)] for kind in kinds)
+            far = np.array([kind.argmax() for kind in kinds[1:]])
+            self.skipped |= (skips := self.hasty and left.size > MANY)
+            for count in (*[FEW] * (FARTHEST * skips), left.size):
+                some = np.append(looked[:: looked.size // count | 1], far)
+                asked = left[some], size[some] > blunt, error[some], limit
+                there[some] = self._ratios(node, *asked)
+                off = np.flatnonzero(there > limit)
+                outside = np.ones(value.shape, bool)
+                outside[box_of(left[off], value.shape)] = False
+                looked = looked[outside.reshape(-1)[left[looked]]]
+            some = off if off.size else np.array([there.argmax(), *far])
+            by = (some[np.argsort(-kind[some])[:FARTHEST]] for kind in kinds)
             far = left[np.concatenate([*by, off])]
             ratios.append((float(there.max()), int(far[0])))
         ratio, place = max(ratios)
         if ratio <= limit and not self.unsure and silent <= MOST / 2:
             return False, ratio, np.array([place]), float(value.flat[place])
         return True, ratio, far, 0.0
+
+    def _ratios(
+        self, node: Node, places: Places, sharp: Array, error: Array, limit: float
+    ) -> Array:
+        """How far elements are off, in least radii."""
+        least = Least(self.arithmetic, FEW).radii(node, places, sharp)
+        more = np.flatnonzero(~(error <= limit * least))
+        if more.size:
+            least[more] = Least(self.arithmetic).radii(node, places[more], sharp[more])
+        ratios = np.where(error == 0, 0.0, error / least)
+        return np.where(np.isnan(ratios), np.inf, ratios)
 
     def _beyond_own_rounding(
         self, got: Array, node: Node, limit: float, blunt: float
@@ -313,11 +332,11 @@ def _work(nodes: dict[str, Node]) -> int:
     return sum(node.size for node in graph.topological_order(nodes.values()))
 
 
-def _largest(values: Array, few: int) -> Places:
-    """Positions of the largest of many numbers, in order."""
-    few = min(few, values.size)
-    places = np.argpartition(values, values.size - few)[values.size - few :]
-    return places[np.argsort(-values[places], kind="stable")]
+def box_of(flat: Places, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """The slices around elements at flat positions."""
+    axes = zip(np.unravel_index(flat, shape or (1,)), shape or (1,), strict=True)
+    ends = ((p.min(initial=n), p.max(initial=-1)) for p, n in axes)
+    return tuple(slice(first, last + 1) for first, last in ends)
 
 
 def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
@@ -449,17 +468,14 @@ class Least:
 
     def _came_from(self, node: Node, source: Node, places: Places) -> Places:
         """Where elements of a node come from in an input, flat."""
-        axes = node.attributes["axes"] if operation(node) == "permute_dims" else ()
-        alike = source.shape == node.shape and not axes
-        if alike or operation(node) == "reshape":
+        turned = operation(node) == "permute_dims"
+        if operation(node) == "reshape" or (source.shape == node.shape and not turned):
             return places
+        axes = node.attributes["axes"] if turned else tuple(range(source.ndim))
         key = source.shape, node.shape, axes, id(places)
         if key not in self._behind:
-            there = np.arange(source.size).reshape(source.shape)
-            there = (
-                there.transpose(axes) if axes else np.broadcast_to(there, node.shape)
-            )
-            self._behind[key] = there.flat[places], places
+            there = np.arange(source.size).reshape(source.shape).transpose(axes)
+            self._behind[key] = np.broadcast_to(there, node.shape).flat[places], places
         return self._behind[key][0]
 
 

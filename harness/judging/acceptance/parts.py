@@ -109,16 +109,15 @@ class Parts:
         return gather(held, index=_flat(held.shape, inside))
 
     def _made(self, node: Node, box: Box) -> Node:
-        step = node.primitive
+        step, is_all = node.primitive, all(p is None for p in box)
         if step is None:
-            if not any(p is not None for p in box):
+            if is_all:
                 return node
             return Node(None, attributes=node.attributes, value=_cut(node.value, box))
         make = _RULES.get(step.name, _elementwise if step.elementwise else None)
         if make is None:
             inputs = tuple(self.part(n, (None,) * n.ndim) for n in node.inputs)
             whole = Node(step, inputs, node.attributes)
-            is_all = all(p is None for p in box)
             return whole if is_all else gather(whole, index=_flat(node.shape, box))
         return make(self, node, box)
 
@@ -207,8 +206,7 @@ def _places(shape: Sequence[int], box: Box) -> list[Places]:
 
 
 def _shape(shape: Sequence[int], box: Box) -> tuple[int, ...]:
-    pairs = zip(shape, box, strict=True)
-    return tuple(n if p is None else p.size for n, p in pairs)
+    return tuple(places.size for places in _places(shape, box))
 
 
 def _flat(shape: Sequence[int], box: Box) -> Places:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.judging import question
+from gradwatch.harness.judging.acceptance import large
+from gradwatch.harness.judging.acceptance.large import Least, Look
 from gradwatch.harness.judging.acceptance.parts import Parts, Sample
 from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.question import Question
@@ -227,3 +229,40 @@ def test_where_all_is_that_is_off_is_said(monkeypatch):
     (j,) = [j for j in question_.judge(got, dict.fromkeys(got, "float32")) if j.verdict
             != "agree"]  # fmt: skip
     assert "what is off lies in [3:7, 16:32]" in j.message
+
+
+def looked_at(monkeypatch):
+    """How many elements are looked at in each round, where few are too many for all."""
+    counts, ratios = [], Look._ratios
+    monkeypatch.setattr(large, "MANY", 0)
+
+    def counted(self, node, places, *how):
+        counts.append(places.size)
+        return ratios(self, node, places, *how)
+
+    monkeypatch.setattr(Look, "_ratios", counted)
+    return counts
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(3, 40)])
+def test_of_a_box_that_is_wrong_a_few_elements_are_looked_at(monkeypatch, rows):
+    question_, got = asked("norm", "float32", monkeypatch)
+    got["dx"][rows] *= 1.01
+    counts = looked_at(monkeypatch)
+    found = question_.judge(got, dict.fromkeys(got, "float32"))
+    (j,) = [j for j in found if not j.passes]
+    first, last, _ = rows.indices(128)
+    assert f"what is off lies in [{first}:{last}, 0:128]" in j.message
+    assert sum(counts) < 128 * 128 / 4
+
+
+def test_where_a_part_passes_all_elements_are_looked_at(monkeypatch):
+    """As where the sample is right, but more than its least radii off."""
+    question_, got = asked("norm", "float32", monkeypatch)
+    got["dx"] *= np.float32(1 + 2e-6)  # more than the last rounding, by little
+    counts = looked_at(monkeypatch)
+    most = Least.radii
+    monkeypatch.setattr(Least, "radii", lambda *how: most(*how) / 1e3)
+    found = question_.judge(got, dict.fromkeys(got, "float32"))
+    assert all(j.passes for j in found)
+    assert max(counts) > 128 * 128 / 2
