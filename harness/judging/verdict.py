@@ -365,8 +365,7 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
         why = "a careless algorithm may lose so much that nothing is told"
         message = f"{judgement.message}; {why}"
         return replace(judgement, verdict="vacuous", message=message)
-    why = vanished(asked.node, asked.own) or OVERFLOWED
-    why = why if lost else LOSS.format(sums)
+    why = vanished(asked.node, asked.own) or OVERFLOWED if lost else LOSS.format(sums)
     return replace(
         judgement,
         verdict="imprecise",

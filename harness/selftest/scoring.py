@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from scipy import special
+
 from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -208,11 +210,11 @@ def requirements(
 ) -> Iterator[Requirement]:
     """Each requirement, the measured figure, and whether it is met.
 
-    `tensors` is the smallest number of right gradients in float64 and in float32. Of
-    `some` ops nothing is required in a band in which none of their errors lies.
+    `tensors` is the least number of right gradients in float64 and in float32. Of
+    `some` ops a band may have no errors, and chance may miss more of a few.
     """
     structure = [r for _, r in score.counted if r.kind == "structure"]
-    yield _met(structure, "None, shape, dtype, not finite: all caught", 1.0)
+    yield _met(structure, "None, shape, dtype, not finite: all caught", 1.0, some)
     for wanted in GOALS:
         runs = [
             run
@@ -220,7 +222,7 @@ def requirements(
             if trial.problem.dtype == wanted.dtype and wanted.speaks_of(run)
         ]
         if runs or not (some and structure):
-            yield _met(runs, str(wanted), wanted.share)
+            yield _met(runs, str(wanted), wanted.share, some)
     yield _right(score, entries, "no false alarm")
     asked = [trial.problem.dtype for trial, a in score.alarms if JUDGE in a.asked]
     for dtype in ("float64", "float32"):
@@ -235,9 +237,9 @@ def second_requirements(
     `planted` says whether mistakes were planted: in double backwards alone.
     """
     if planted:
-        runs = [run for _, run in score.counted if DOUBLE_BACKWARD.speaks_of(run)]
-        line = f"double backward, {DOUBLE_BACKWARD}"
-        yield _met(runs, line, DOUBLE_BACKWARD.share)
+        goal = DOUBLE_BACKWARD
+        runs = [run for _, run in score.counted if goal.speaks_of(run)]
+        yield _met(runs, f"double backward, {goal}", goal.share, False)
     yield _right(score, entries, "second order, no false alarm")
     yield _enough(len(score.alarms), tensors, "right tensors of second order")
 
@@ -251,11 +253,13 @@ def _enough(seen: int, least: int, what: str) -> Requirement:
     return Requirement(f"{least} {what} or more", f"{seen}", seen >= least)
 
 
-def _met(runs: Sequence[Run], required: str, share: float) -> Requirement:
+def _met(runs: Sequence[Run], line: str, share: float, some: bool) -> Requirement:
     caught = sum(JUDGE in run.accused_by for run in runs)
     per_cent = f", {caught / len(runs):.2%}" if runs else ""
-    met = bool(runs) and caught >= share * len(runs)
-    return Requirement(required, f"{caught} of {len(runs)}{per_cent}", met)
+    # Of a few, chance alone may miss more: once in a hundred times.
+    luck = some and special.bdtr(caught, len(runs), share) > 0.01
+    met = bool(runs) and bool(luck or caught >= share * len(runs))
+    return Requirement(line, f"{caught} of {len(runs)}{per_cent}", met)
 
 
 # Records ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -127,6 +128,24 @@ def test_a_band_without_errors_is_required_but_of_some_ops(planted, some, requir
     found = scoring.requirements(score, (), tensors=1, some=some)
     unmet = [r.required for r in found if r.found == "0 of 0" and not r.met]
     assert any("float16" in goal for goal in unmet) == required
+
+
+@pytest.mark.parametrize(
+    ("caught", "of", "some", "met"),
+    [
+        (14, 17, True, True),
+        (14, 17, False, False),
+        (9, 17, True, False),  # chance leaves so few once in a thousand times
+        (0, 1, True, True),
+        (15, 17, False, True),
+        (0, 0, True, False),
+    ],
+)
+def test_of_some_ops_no_share_is_required_that_chance_misses(caught, of, some, met):
+    runs = [SimpleNamespace(accused_by=[JUDGE] * (i < caught)) for i in range(of)]
+    assert scoring._met(runs, "at least 85% caught", 0.85, some).met == met
+    all_of_it = scoring._met(runs, "all caught", 1.0, some)
+    assert all_of_it.met == (caught == of > 0)
 
 
 def _sizes(op):
