@@ -227,10 +227,9 @@ class Diagnoses:
         started, seen, right = time.thread_time(), "elements agree", question.known
         if not right or sum(node.size for node in right.radii().order) > FULL:
             seen = "elements looked at agree"
-            worst = {v.tensor: v.worst_index for v in asked}
-            some = {n: np.asarray(got[n]) for n in worst}
-            boxes = {n: _box(a.shape, worst[n]) for n, a in some.items()}
-            got = {n: a[np.ix_(*boxes[n])] for n, a in some.items()}
+            some = {v.tensor: (np.asarray(got[v.tensor]), v.worst_index) for v in asked}
+            boxes = {n: _box(a.shape, worst) for n, (a, worst) in some.items()}
+            got = {n: a[np.ix_(*boxes[n])] for n, (a, _) in some.items()}
             right = question.part(boxes)
         _, found = explanations(right, got, asked, min(EACH, self.left))
         self.left -= time.thread_time() - started

@@ -83,10 +83,11 @@ class Question(Asked):
         if large and self.known is None:
             for hasty in (True, False):
                 looked, part = Look(self, got, dtypes, hasty), dict[str, Judgement]()
-                far = [n for n in got if n in looked.far]
-                parts = len(far) * OPERATION * looked.operations
-                if far and looked.size > min(MOST, max(FULL, parts)):
-                    part = self._in_part({n: np.asarray(got[n]) for n in far}, looked)
+                parts = len(looked.far) * OPERATION * looked.operations
+                least = MOST if looked.vague else min(MOST, max(FULL, parts))
+                if looked.far and looked.size > least:
+                    far = {name: np.asarray(got[name]) for name in looked.far}
+                    part = self._in_part(far, looked)
                 if not (looked.skipped and any(j.passes for j in part.values())):
                     break
             # Those farthest off are no fair sample, and reject nothing alone.

@@ -93,6 +93,7 @@ class Look:
         far: Of the others, flat positions of what is farthest off, then of all that is.
         longest: The number of terms of the longest reduction.
         skipped: Whether some were not looked at, as others around them are far off.
+        vague: Whether a tensor may be one of several, or say nothing: no part shows it.
         size: Elements of all values of the graph.
         operations: What they are computed by.
     """
@@ -109,7 +110,7 @@ class Look:
             nodes = asked.build(np.dtype(np.float64))
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
         self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
-        self.unsure, self.skipped, self.hasty = False, False, hasty
+        self.unsure, self.skipped, self.vague, self.hasty = False, False, False, hasty
         self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}
         self.longest, self.limit = limits(order)
@@ -198,6 +199,7 @@ class Look:
             return True, 0.0, np.flatnonzero(got.reshape(-1) != value.reshape(-1)), 0.0
         limit = self.limit / (2 if self.dtype == "float64" else 1)  # one of two, then
         silent, blunt = self._sampled(node)
+        self.vague |= (vague := self.unsure or silent > MOST / 2)
         ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
         far = left
         if left.size:
@@ -219,7 +221,7 @@ class Look:
             far = left[np.concatenate([*by, off])]
             ratios.append((float(there.max()), int(far[0])))
         ratio, place = max(ratios)
-        if ratio <= limit and not self.unsure and silent <= MOST / 2:
+        if ratio <= limit and not vague:
             return False, ratio, np.array([place]), float(value.flat[place])
         return True, ratio, far, 0.0
 

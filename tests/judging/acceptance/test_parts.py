@@ -212,6 +212,27 @@ def test_where_nothing_is_scattered_nothing_of_a_product_is_needed():
     assert_exact_zeros(scattered)
 
 
+@pytest.mark.parametrize(("ties", "verdict"), [(9, "convention"), (0, "agree")])
+def test_a_tie_and_what_says_nothing_are_sought_in_all(monkeypatch, ties, verdict):
+    """A few of 16,384 elements would show neither."""
+    monkeypatch.setattr(question, "FULL", 0)
+    x, dy = (RNG.standard_normal((128, 128)).astype(np.float16) for _ in range(2))
+    x[5, :ties] = 0
+    if not ties:
+        monkeypatch.setattr(large, "share_of_silent", lambda *_: 0.5)
+
+    def build(wide):
+        leaf = graph.variable(x.astype(wide))
+        y = graph.maximum(leaf, 0.0) if ties else leaf * leaf
+        return {"dx": graph.gradient([y], [dy.astype(wide)], [leaf])[0]}
+
+    got = {"dx": build(np.dtype(np.float64))["dx"].value.astype(np.float16)}
+    asked_ = Question(build, "float16")
+    (j,) = asked_.judge(got, {"dx": "float16"})
+    assert j.verdict == verdict
+    assert "right" in asked_.__dict__
+
+
 def test_elements_farthest_off_reject_nothing_that_can_be_judged_in_full(monkeypatch):
     """They are no fair sample: of 100,000 the worst are further off than roundings."""
     question_, got = asked("norm", "float32", monkeypatch)
