@@ -50,7 +50,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
-from gradwatch.harness.judging.verdict import sentence, share_of_silent
+from gradwatch.harness.judging.verdict import Tensors, sentence, share_of_silent
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array
 
@@ -99,11 +99,7 @@ class Look:
     """
 
     def __init__(
-        self,
-        asked: Asked,
-        got: Mapping[str, Array | None],
-        dtypes: Mapping[str, str],
-        hasty: bool = False,
+        self, asked: Asked, got: Tensors, dtypes: Mapping[str, str], hasty: bool = False
     ) -> None:
         """Look at what `Question.judge` was given."""
         with graph.ties("first"):
