@@ -25,12 +25,12 @@ from gradwatch.harness.tracing import Untraceable
 from gradwatch.harness.workers.process import Link
 from gradwatch.impls.catalogue import UnknownName, known, op_names
 
-#: Of the caller's code: neither a verdict nor a mistake of the call.
+#: The key of an error in place of a report: the call cannot be judged.
 REFUSED = "refused"
 
 
 def check(content: bytes, link: Link) -> None:
-    """The job: check what the request says."""
+    """Run the check of a request, and send its report."""
     sys.path.insert(0, os.getcwd())
     asked, at = msgspec.msgpack.decode(content), ""
 
@@ -88,7 +88,7 @@ def _loaded(
     load: Callable[[], Any],
     stack: contextlib.ExitStack,
 ) -> tuple[Any, dict[str, Any]]:
-    """The candidate, and options of the session; a seed that it cannot know."""
+    """The candidate, and the session's options; a seed that no code can guess."""
     if asked.get("untrusted"):
         from gradwatch.harness.check.subjects.apart import Apart
 
@@ -107,7 +107,7 @@ def _loaded(
 
 
 def _kernelbench(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Report:
-    """The problem's own inputs at two seeds: kernels are known that pass but one."""
+    """Check at the problem's own inputs of two seeds: some kernels pass at one only."""
     problem, solution = map(Path, asked["kernelbench"])
     reference, load, inputs, source = kernelbench(problem, solution)
     candidate, options = _loaded(asked, load.args, load, stack)
@@ -129,7 +129,7 @@ candidate = runpy.run_path({solution!r})["ModelNew"](*init)"""
 
 
 def target(text: str) -> Any:
-    """What a name means: "torch.nn.functional.silu", "mykernels:Silu", an op page.
+    """The object of a name: "torch.nn.functional.silu", "mykernels:Silu", an op page.
 
     A class derived from `torch.autograd.Function` stands for its `apply`; one derived
     from `torch.nn.Module` is constructed without arguments.
@@ -190,7 +190,7 @@ def loaded(path: Path) -> ModuleType:
 def kernelbench(
     problem: Path, solution: Path
 ) -> tuple[Any, partial[Any], Callable[[int], Sequence[Any]], str]:
-    """`Model`, what makes `ModelNew`, what makes inputs at a seed, and source.
+    """`Model`, constructors of `ModelNew` and of a seed's inputs, and source.
 
     Both modules are constructed after the same seed, as KernelBench does it; the source
     constructs the candidate in a script. UnknownName where a file or a name is missing.

@@ -25,18 +25,18 @@ from gradwatch.impls.catalogue import known
 
 #: Tried first at the small size: where each takes seconds, time is up after a few.
 FIRST = ("normal", "large", "mixed", "dy_zeros", "permuted")
-#: Numbers of which most functions promise nothing: they are reported apart.
+#: Inputs for which most functions guarantee nothing: they are reported apart.
 EDGES = ("huge", "shifted", "constant", "subnormal", "infnan", "empty")
-#: The caller's own numbers, handed over in these ways.
+#: Regimes whose layout and cotangents the caller's own numbers get.
 HANDED_OVER = (
     *("dy_zeros", "large", "permuted", "sliced", "dy_large", "dy_expanded", "tiny"),
 )
-#: The caller's numbers times these: an eps or a threshold shows elsewhere than at 1.
+#: Factors of the caller's numbers: an eps or a threshold shows elsewhere than at 1.
 SCALES = {"large": 1e3, "tiny": 1e-3}
 
 
 def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
-    """Ordinary numbers, one in each row far above the others, as a sure answer's."""
+    """Normal numbers, but one of 20 in each row, like the logits of a sure answer."""
     values = np.asarray(rng.standard_normal(shape))
     if values.size:
         top = rng.integers(0, shape[-1:] or 1, (*shape[:-1], 1))
@@ -44,7 +44,7 @@ def _peaked(rng: np.random.Generator, shape: tuple[int, ...], _: Any) -> Any:
     return values
 
 
-#: At the caller's own shape, too: a kernel that reads rows in blocks differs there.
+#: Regimes of the caller's own shape, too: a kernel may read long rows in blocks.
 OWN_SHAPE = (REGIMES["large"], REGIMES["mixed"], Regime("peaked", _peaked))
 
 
@@ -54,20 +54,20 @@ class Trial:
 
     Attributes:
         dtype: The precision under test.
-        framework: Whose tensors these are; see `gradwatch.harness.check.frameworks`.
+        framework: The tensors' framework; see `gradwatch.harness.check.frameworks`.
         name: Such as "mixed 7x33".
-        regime: Says how numbers and cotangents are made and laid out.
-        args, kwargs: What both functions are called with, in the layout of the trial.
+        regime: The values and layouts of inputs and cotangents.
+        args, kwargs: The arguments of both functions, in the layout of the trial.
         thorough: Whether everything is run a second time, with other cotangents and
             with some inputs that need no gradient.
         as_given: Whether these are the caller's own shape and ordinary numbers, or
             own inputs. A module then keeps its parameters as they are.
-        seed: Of the cotangents and of the parameters.
-        cotangents: In place of those of the regime.
-        main: The widest type of what the caller gave, which becomes `dtype`; narrower
+        seed: The seed of the cotangents and of the parameters.
+        cotangents: Cotangents in place of the regime's.
+        main: The widest type of the caller's tensors, which becomes `dtype`; narrower
             ones stay.
-        state: The module's tensors, of a step of a training: then a gradient by an
-            input is wanted only where that requires one.
+        state: The module's tensors at a step of a training: then a gradient is taken
+            only by inputs that require one.
     """
 
     dtype: str
@@ -86,24 +86,24 @@ class Trial:
     state: Mapping[str, Any] | None = None
 
     def called(self, name: str, **fields: Any) -> Trial:
-        """Another one; its seed depends on name and precision alone."""
+        """A copy under another name; its seed depends on name and precision alone."""
         seed = self.seed[0], zlib.crc32(f"{name} {self.dtype}".encode())
         return replace(self, name=name, seed=seed, **fields)
 
     @property
     def edge(self) -> bool:
-        """Whether the numbers lie where most functions promise nothing."""
+        """Whether most functions guarantee nothing for these inputs."""
         return self.regime.name in EDGES
 
     @property
     def tensors(self) -> list[Any]:
-        """Those among the arguments."""
+        """The tensors among the arguments."""
         found: list[Any] = self.framework.tensors((self.args, dict(self.kwargs)))
         return found
 
     @property
     def sizes(self) -> list[int]:
-        """How many elements each of them has."""
+        """The number of elements of each tensor."""
         return [math.prod(t.shape) for t in self.tensors]
 
     def held(self, tensor: Any) -> Any:
@@ -147,7 +147,7 @@ class Choice:
         )
 
     def of(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Those that are to be run; UnknownName for a name that no trial bears."""
+        """The chosen trials; UnknownName for a name that none of the trials has."""
         named = {trial.regime.name: None for trial in trials}
         named |= {trial.name: None for trial in trials}
         for name in (*self._only, *self._skip):
@@ -234,7 +234,7 @@ def planned(
 def _numbers(
     rng: np.random.Generator, spec: Spec, regime: Regime, plain: bool, precision: Any
 ) -> Any:
-    """The values of an input; `plain` floats are ordinary whatever the regime."""
+    """The values of an input; `plain` floats are normal whatever the regime."""
     if spec.kind == "bool":  # three quarters true; in constant rows all or none is
         if regime.name == "constant" and spec.shape:
             rows = rng.random(spec.shape[:-1]) < 0.5
@@ -265,12 +265,12 @@ def _sizes(
 
 # What fits ------------------------------------------------------------------------
 
-#: Seconds of processor time for a check where no budget is given. On a busy machine as
-#: much is tried as on a quiet one.
+#: Seconds of processor time for a check where no budget is given; not of the clock, so
+#: that a busy machine runs as many trials as a quiet one.
 BUDGET = 30.0
 #: Bytes that judging takes at least for each element that a call computes: a float64.
 LEAST = 8
-#: Elements of the inputs from which memory is thought of.
+#: Elements of the inputs from which the memory of a trial is estimated first.
 MANY = 1 << 20
 #: Seconds that an element takes at least; `OPERATION` has where it comes from.
 FASTEST = 0.5e-6
@@ -278,10 +278,10 @@ FASTEST = 0.5e-6
 
 @dataclass
 class Budget:
-    """What is left of time and memory, as far as the trials until now tell.
+    """The time and memory left, estimated from the trials that have run.
 
-    What a trial takes is estimated from the sizes of its graph, by the rate of the
-    caller's own or of slow ones; its `cost` is counted up to a second number.
+    A trial's time is its graph's size times the rate of the caller's own trials, or of
+    slow ones; `cost` counts the elements of a trial's graph up to a second argument.
     """
 
     seconds: float | None
@@ -303,9 +303,9 @@ class Budget:
             yield from self._timed(trial, len(trials))
         left_out = list[tuple[Trial, Cost]]()
         for trial in (trial for trial in trials if not trial.as_given):
-            # One without elements takes nothing, and may not even run.
+            # A trial without elements costs nothing, and the reference may refuse it.
             cost = self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
-            # Hundreds of bytes an element, of no size that was asked for.
+            # Judging takes hundreds of bytes an element, here of a size of our choice.
             large = self.seconds is None and cost.elements > self.most
             if large or self.spent + self.rate * cost.work > self.allowed:
                 left_out.append((trial, cost))
@@ -335,9 +335,9 @@ class Budget:
         before = self.clock()
         yield trial
         took = self.clock() - before
-        # An empty one's time has another process. Of others only what is slow says more
-        # than the caller's own: what is quick is so for want of work, as a long row of
-        # what is decomposed by its few columns.
+        # An empty trial runs in another process. Of the others only slow ones correct
+        # the rate of the caller's own: a fast one may have had no work to do, such as
+        # a long row of a matrix that is decomposed by its few columns.
         if all(trial.sizes) and (trial.as_given or took * count > self.allowed):
             cost = self.cost(trial, math.inf)
             self.rate = min(self.rate, took / cost.work or FASTEST)  # a coarse clock
@@ -345,17 +345,17 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """Seconds until now."""
+        """Seconds of processor time since the start."""
         return self.clock() - self.began
 
     @property
     def room(self) -> float:
-        """What still fits, in elements."""
+        """The number of elements that still fit into the time."""
         return (self.allowed - self.spent) / min(self.rate, FASTEST)
 
 
 def out_of_memory(error: Exception) -> str:
-    """How much was asked for, and how much there is; "" if that is not why."""
+    """The memory an error says was needed, and this machine's; "" for other errors."""
     said = re.search(r"allocate ([\d.]+) ?([KMGTP]?i?B|bytes)", str(error))
     if said is None:
         return "needs more memory" if isinstance(error, MemoryError) else ""

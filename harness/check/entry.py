@@ -85,52 +85,52 @@ def check(
         check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
     No tolerance is given: that of each element is derived from the rounding errors the
-    reference's own arithmetic can make (docs/judging.md). What is tried is listed in
-    docs/check.md.
+    reference's own arithmetic can make (docs/judging.md). docs/check.md lists the
+    trials.
 
     Args:
         reference: A function of PyTorch's or JAX's, a module, an `Op`, or the name of
-            an op page. Its mathematics is the truth; no framework's backward is asked.
+            an op page. Its mathematics is the truth; no framework's backward is used.
         candidate: Takes the same tensors: a function, `Function.apply`, a module. A
             module is called with the reference's parameters and buffers; a plain
             function gets them after the inputs. Left out, the reference's own gradient
             is judged: PyTorch's, or the backward of a `torch.autograd.Function`, whose
             forward is then the definition.
-        inputs: The positional arguments, for numbers of your own. Of tensors of floats
-            those that require a gradient are differentiated, or all where none does.
-        shapes: For numbers made here, one for each input: [(64, 1000)], "64x1000",
+        inputs: The positional arguments, for numbers of your own. Tensors of floats
+            that require a gradient are differentiated, or all where none does.
+        shapes: One for each input, for numbers made here: [(64, 1000)], "64x1000",
             "64x=3" where the 3 must stay, "64x1000:bool" for a mask, "64:10" for whole
             numbers below 10.
         kwargs: Keyword arguments of both functions, such as {"dim": -1}.
         dtypes: "float64", "float32", "float16", "bfloat16", one or several; by
             default that of `inputs`, else float32.
-        device: Where the candidate runs: "cpu", "cuda".
+        device: The candidate's device: "cpu", "cuda".
         compute: Precision of the candidate's intermediate values, where it is not that
             of the tensors.
-        cases: Several sets of shapes: Case("rows", x=(3, 8), dim=-1); what is no shape
-            is a keyword argument. By default those of the op page.
-        seed: Of all random numbers.
+        cases: Several sets of shapes: Case("rows", x=(3, 8), dim=-1); other values are
+            keyword arguments. By default those of the op page.
+        seed: The seed of all random numbers.
         order: "vjp": outputs and gradients. "jvp": forward mode, the tangent of each
             output. "hvp": the double backward, the gradients of the sum of gradient *
-            tangent by inputs and cotangents. What PyTorch refuses, such as a Function
-            that is marked once_differentiable, is `unsupported`, and does not pass.
+            tangent by inputs and cotangents. Where PyTorch refuses, as for a Function
+            that is marked once_differentiable, the verdict `unsupported` fails.
         only, skip: Trials by name: "large", "tails", "sliced". The caller's own shape
             and numbers are always tried.
         quick: Try nothing else, once in each precision.
-        edges: What is wrong for empty, infinite, nan, huge (1e7), shifted (1e4 + 1e-3
-            N(0, 1)), constant and subnormal inputs: "report" has a line of its own and
-            does not fail, "fail", "skip".
-        strict: The edges fail, and so does an exception for other inputs than the
-            caller's own, which is otherwise counted as a refusal.
-        budget: Seconds of processor time for the trials beside the caller's own, 30 if
-            not said; the report says which were left out.
+        edges: Use of empty, infinite, nan, huge (1e7), shifted (1e4 + 1e-3 N(0, 1)),
+            constant and subnormal inputs: "report" reports mistakes on a line of their
+            own and does not fail, "fail", "skip".
+        strict: Fail for mistakes at the edges, and for an exception at other inputs
+            than the caller's own, which is otherwise counted as a refusal.
+        budget: Seconds of processor time for the trials beside the caller's own, by
+            default 30; the report says which were left out.
         train: Steps of a training beside the reference: all are compared with it, and
             of each stage two are judged.
-        name: Of what is judged, in the report, in place of its own.
+        name: The candidate's name in the report, in place of its own.
 
     Returns:
-        A Report. What the candidate does wrong is in it: an exception, a gradient that
-        is None, another shape or dtype are verdicts.
+        A Report. It has the candidate's mistakes as verdicts: an exception, a gradient
+        that is None, another shape or dtype.
 
     Raises:
         ValueError: The call cannot be judged: no inputs, or parameters that do not fit.
@@ -154,7 +154,7 @@ def check(
     )
 
 
-#: What PyTorch's gradcheck takes and a derived tolerance has no use for.
+#: The note on arguments of PyTorch's gradcheck that a derived tolerance does not need.
 IGNORED = "eps, atol, rtol and nondet_tol are not used: the tolerance is derived"
 
 
@@ -169,9 +169,9 @@ def gradcheck(
 ) -> bool:
     """Whether the gradient of a function is right at some inputs.
 
-    `torch.autograd.gradcheck` takes the same, and needs float64. Here every precision
-    of `check` will do: the function's own forward is the definition, and every element
-    of every gradient is judged.
+    It takes the arguments of `torch.autograd.gradcheck`, but any precision, not only
+    float64: the function's own forward is the definition, and every element of every
+    gradient is judged.
 
     Args:
         func: Takes the inputs, returns a tensor or several.
@@ -242,8 +242,8 @@ class Session:
     """A reference and a candidate on a device.
 
     `of_jax` says which of them is a function of JAX's; `source` are lines that define
-    the candidate in a script; `announce` gets each trial before it is run, without it
-    a terminal is told.
+    the candidate in a script; `announce` gets each trial before it is run; without it
+    a terminal shows the trial.
     """
 
     reference: Any
@@ -300,7 +300,7 @@ class Session:
         dtypes: Sequence[str] | None = None,
         cases: Sequence[Case] | None = None,
     ) -> Report:
-        """All trials in all precisions; `inputs` holds argument lists by name."""
+        """Run all trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
         if any(self.of_jax) and self.used is not framework("jax"):
             from gradwatch.harness.check.frameworks.bridge import tensor_of
@@ -321,7 +321,7 @@ class Session:
                 with self.used.precision(plain):
                     trials += self._trials(plain, main, inputs, specs, kwargs or {})
             trials = self.choice.of(trials)
-            with self.used.settings(self.device, self.compute):  # it has others
+            with self.used.settings(self.device, self.compute):  # training changes them
                 trained = list(self._trained([t for t in trials if t.as_given]))
             rows = [*self._rows(trials), *trained]
             self._refuse_other_steps(trials, rows)
@@ -358,8 +358,8 @@ class Session:
         if trial.regime.name != "empty" and (any(trial.sizes) or not trial.sizes):
             return examined(*asked, self.notes, diagnoses)
 
-        # A backward of no elements may end the process, as that of torch.pdist does, so
-        # that it runs in a fork; what the caller did not give may be refused there.
+        # A backward of no elements may end the process, as that of torch.pdist does:
+        # it runs in a fork, where the reference may refuse inputs of our own, too.
         def rows() -> list[Row]:
             return examined(*asked) if trial.as_given or self._takes(trial) else []
 
@@ -396,7 +396,7 @@ class Session:
             yield from trained(self.subject, used, of_one, *asked)
 
     def _refuse_other_steps(self, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
-        """Raise where a forward that accuses cannot be the definition; else a note."""
+        """Raise where a forward that finds mistakes is no definition; else note why."""
         wrong = [r for r in rows if r.own and r.judgement.verdict == "disagree"]
         at = {r.trial for r in wrong}
         own = next((t for t in trials if t.as_given and t.name in at), None)
@@ -418,7 +418,7 @@ class Session:
 
     @contextlib.contextmanager
     def _with_the_way_round(self) -> Iterator[None]:
-        """Say what to give in place of what cannot be judged."""
+        """Turn errors of a call that cannot be judged into advice."""
         try:
             yield
         except (MemoryError, RuntimeError) as error:
@@ -439,7 +439,7 @@ class Session:
             ) from error
 
     def _names(self) -> tuple[str, str]:
-        """Of reference and candidate; the caller's own name goes to what is judged."""
+        """The names of reference and candidate; `name` replaces that of the latter."""
         if self.candidate is None and self._is_function:
             return "its own forward", self.name or self.subject.name
         if self.candidate is None:
@@ -482,7 +482,7 @@ class Session:
     def _takes(self, trial: Trial, both: bool = False) -> bool:
         """Whether the reference takes these inputs, and so does the candidate."""
         self.announce(trial.name)
-        with contextlib.suppress(Exception), _quiet(trial):  # they raise what they like
+        with contextlib.suppress(Exception), _quiet(trial):  # whatever they raise
             self.subject.admit(trial, self.budget.room)
             if both and callable(self.candidate):
                 bound = self.subject.bound(trial, traced=False)
@@ -492,7 +492,7 @@ class Session:
         return False
 
     def _refuse_what_raises(self, trial: Trial) -> None:
-        """Raise where the reference takes no ordinary numbers, as a loss may not."""
+        """Raise where the reference takes no normal numbers, as a loss may not."""
         try:
             self.subject.bound(trial)
             self.subject.admit(trial, self.budget.room)
@@ -501,7 +501,7 @@ class Session:
         except self.used.RAISED as error:
             walk = traceback.walk_tb(error.__traceback__)
             names = [frame.f_globals["__name__"] for frame, _ in walk]
-            while names[-1].endswith(".tracing.capture"):  # what it calls comes by here
+            while names[-1].endswith(".tracing.capture"):  # a frame of our tracing
                 names.pop()
             if "gradwatch." in names[-1]:  # a call that does not fit
                 raise
@@ -547,7 +547,7 @@ def _quiet(trial: Trial) -> Iterator[None]:
 
 
 def _asked(training: Any, what: str, *given: Any) -> Any:
-    """What a training of this process answers; raises what `Apart.train` does."""
+    """The reply of a training in this process; raises `Raised`, as `Apart.train`."""
     try:
         return getattr(training, what)(*given)
     except (Exception, SystemExit) as error:  # whatever it raises

@@ -1,6 +1,6 @@
-"""Trial by trial: the candidate is run, the truth worked out, every tensor judged.
+"""Run the candidate at a trial, compute the exact tensors, and judge each of its own.
 
-Where rounding hides a tensor, `Growth` tells in which step.
+Where rounding hides a tensor, `Growth` finds the step to blame.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gradwatch.impls.contract import Array, Unsupported
 from gradwatch.impls.graph import Node
 
 Function = Callable[..., Any]
-#: What of a function that draws cannot be told apart from a mistake.
+#: The note on a wrong tensor of a random function: it may have drawn other numbers.
 OTHER_DRAWS = (
     "the function draws random numbers, and every call starts from the same state of"
     " their generator: draw by the same calls in the same order, from the same one, or"
@@ -47,8 +47,8 @@ UNRECORDED = (
     "the double backward is a constant: the backward computes without autograd's graph "
     "(torch.no_grad, .data, .detach() or NumPy)"
 )
-#: Draws by which other choices are sought: one that rounding decides is the same in all
-#: of them in 1 of 100 cases.
+#: Random perturbations that look for other choices: one that rounding decides comes out
+#: the same in all of them in 1 of 100 cases.
 TURNS = 7
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
@@ -85,7 +85,7 @@ def examined(
 def row_of(
     trial: Trial, judgement: Judgement, how: str = "", right: Reference | None = None
 ) -> Row:
-    """A judgement with what is known of its trial, and what rounding hides of it."""
+    """A judgement with its trial, and whether rounding hides its tensor."""
     silent = zero = False
     if right is not None and judgement.verdict == "vacuous":
         zero = is_zero(right, judgement.tensor)
@@ -95,9 +95,9 @@ def row_of(
 
 
 class Bench:
-    """A candidate at one trial, beside the reference, which has run forward.
+    """A candidate and a reference at one trial; the reference has run forward.
 
-    `used` is the framework of their tensors, `growth` is worked out when asked for.
+    `used` is the framework of their tensors, `growth` is computed when it is needed.
     """
 
     unrepeatable = False
@@ -122,12 +122,12 @@ class Bench:
         judged: Any = candidate if apart else self.used
         self.observe = judged.observe
         self.own = None if apart else candidate
-        # For what is apart the reference stands in.
+        # The reference is bound in place of a candidate in another process.
         own: Any = subject.own if self.own is None else candidate
         self.call = self.used.bind(own, bound.call, bound.tensors)
 
     def cotangents(self) -> list[Any]:
-        """One for each output with a gradient; ValueError where none says a thing."""
+        """A cotangent of each differentiable output; ValueError for none, or nan."""
         outputs, followed = self.expected.outputs, self.expected.followed
         arrays = map(self.used.array_of, outputs)
         floats = [a for a in arrays if a.dtype.kind == "f" and a.size]
@@ -140,13 +140,13 @@ class Bench:
 
     @property
     def tangents(self) -> list[Any]:
-        """One for each tensor that needs a gradient; of a gradient none."""
+        """A tangent for each tensor that needs a gradient; none in first order."""
         pairs = enumerate(zip(self.bound.tensors, self.bound.wanted, strict=True))
         trial, second = self.trial, self.trial.order != "vjp"
         return [trial.tangent(t, i) if second and w else None for i, (t, w) in pairs]
 
     def truth(self, cotangents: Sequence[Any], traced: Any = None) -> Question:
-        """The right tensors; of what else was `traced`, where that is given."""
+        """The right tensors of the trial, or of another trace where `traced` is one."""
         self.given = cotangents
         bound = replace(self.bound, traced=traced) if traced else self.bound
         dys, along = (
@@ -200,8 +200,8 @@ class Bench:
         return [self.row(judgement, how or label) for how, judgement in judgements]
 
     def row(self, judgement: Judgement, how: str = "") -> Row:
-        """A judgement with what is known of its trial."""
-        # Where a sample is all, nothing more is known.
+        """A judgement with its trial, and the step where rounding hides its tensor."""
+        # Where only a sample of the elements is computed, nothing more is known.
         known = self.asked.known if self.asked else None
         row = row_of(self.trial, judgement, how, known)
         if row.shown != "vacuous" or not (row.own and known):
@@ -212,7 +212,7 @@ class Bench:
         return replace(row, step=self.growth.explain(judgement))
 
     def oddities(self, rows: Sequence[Row]) -> Iterator[str]:
-        """What is neither right nor wrong, a note each."""
+        """Notes on facts that are no mistakes: extra tensors, other bits, draws."""
         if self.beyond:
             more = "tensor" if self.beyond == 1 else "tensors"
             yield f"it returns {self.beyond} {more} more than the reference: not judged"
@@ -262,7 +262,7 @@ class Bench:
         return judgements
 
     def _judge_raised(self, error: BaseException) -> Judgement:
-        """The judgement on what the candidate has raised in place of tensors."""
+        """The judgement on an exception of the candidate."""
         if isinstance(error, Unsupported) and self.trial.order != "vjp":
             message = f"{self.used.TITLE}: {error}"
             return Judgement("all", "unsupported", message=message)
@@ -273,7 +273,7 @@ class Bench:
         return Judgement("all", "error", message=f"raised {in_short(error)}{at}")
 
     def frozen(self) -> Iterator[tuple[int, ...]]:
-        """Sets of tensors that need no gradient for once."""
+        """Sets of tensors to run without `requires_grad`, one at a time."""
         at = [i for i, wanted in enumerate(self.bound.wanted) if wanted]
         count = len(self.bound.tensors) - len(self.bound.call.state)
         own = tuple(i for i in at if i >= count)
@@ -315,7 +315,7 @@ class Bench:
     def _named(
         self, right: Question, gradients: Sequence[Any], outputs: Sequence[Any]
     ) -> dict[str, tuple[Any, Any]]:
-        """Tensors by name, each with one of the type that it must have."""
+        """Tensors by name, each with one that has the dtype it must have."""
         bound = self.bound
         likes = zip(outputs, self.expected.outputs, strict=False)
         named = dict(zip(bound.results, likes, strict=False))
@@ -340,7 +340,7 @@ class Bench:
                 same = like is not None and has == used.dtype_of(like)
                 dtypes[name] = dtype if same else has
         judged = self._chosen(right, arrays, dtypes)
-        # What is followed are the steps of a candidate of PyTorch's that runs here.
+        # Only the steps of a PyTorch candidate in this process can be traced.
         if not (self.bound.traced is None or self.own is None or self.trial.edge):
             judged = self._excused(right, judged, arrays, dtypes)
         if self.diagnoses is None or self.trial.edge:
@@ -356,10 +356,10 @@ class Bench:
         arrays: Mapping[str, Array | None],
         dtypes: Mapping[str, str],
     ) -> tuple[Judgement, ...]:
-        """What the candidate's own algorithm loses at these numbers is `imprecise`.
+        """The judgements; a loss of the candidate's own algorithm is `imprecise`.
 
-        By the rounding of its steps both the tensor and the reference's values agree.
-        Only what is off by little is looked at again: most mistakes are not.
+        Within the rounding errors of its own steps both the tensor and the reference's
+        values agree. Large errors, as most mistakes make, are not looked at again.
         """
         own = functools.cache(
             lambda: self.truth(self.given, self.used.followed(self.call, self.bound))
@@ -371,7 +371,7 @@ class Bench:
                 return False
             if not abs(j.got - j.expected) <= SAYS_NOTHING * np.abs(got).max():
                 return False
-            with contextlib.suppress(Exception):  # what raises explains nothing
+            with contextlib.suppress(Exception):  # an exception explains nothing
                 both = got, exact.graphs["first"][j.tensor].value
                 judged = [own().judge({j.tensor: a}, dtypes)[0] for a in both]
                 room = allowed(own().right, "first", j.tensor)
@@ -395,10 +395,10 @@ class Bench:
     ) -> tuple[Judgement, ...]:
         """The judgements; rounding may have chosen other elements than the reference.
 
-        They are those that the trial's precision chooses, where that explains more.
-        What is wrong by these, too, says nothing where other choices within rounding
-        are seen to move it as far; but where it is half of a tensor for the caller's
-        own numbers: those of other trials may all be so near, as tiny ones are.
+        The reference chooses in the trial's precision, where more tensors then pass. A
+        tensor that is wrong even so is `vacuous` where other choices within rounding
+        move it as far. It stays wrong where that is half of a tensor at the caller's
+        own numbers; in other trials, as of tiny ones, all values may be that close.
         """
         found, traced = right.judge(arrays, dtypes), self.bound.traced
         right_already = traced is None or all(j.passes for j in found)
@@ -419,11 +419,11 @@ class Bench:
             return found
 
         exact, turned = right.known, [other.known]
-        if exact is not None:  # chosen by numbers that are moved
+        if exact is not None:  # graphs whose choices follow perturbed values
             rng = np.random.default_rng(0)
             reach = exact.limit * exact.arithmetics[-1].step.roundoff
             for _ in range(TURNS):
-                with contextlib.suppress(Exception):  # another number fits nothing
+                with contextlib.suppress(Exception):  # another count fits no shape
                     ran_so = traced.as_run(reach, rng)
                     turned.append(self.truth(self.given, ran_so).right)
 
@@ -451,7 +451,7 @@ class Bench:
 
 
 def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
-    """With a diagnosis in terms of complex numbers, whose parts are the last axis."""
+    """A judgement whose diagnosis names real and imaginary parts, not the last axis."""
     if tensor is None or not used.dtype_of(tensor).startswith("complex"):
         return judgement
     said = judgement.diagnosis
@@ -462,7 +462,7 @@ def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
 
 
 class Growth:
-    """How rounding grows from step to step, in an evaluation with one at each."""
+    """The growth of rounding errors from step to step of an evaluation."""
 
     def __init__(self, right: Reference) -> None:
         make, self.nodes = right.build, dict[str, Node]()
@@ -481,20 +481,20 @@ class Growth:
             self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
 
     def _share(self, node: Node, moved: tuple[Any, Any] | None) -> float:
-        """How far rounding has moved a node, over its norm; at least one rounding."""
+        """The norm of a node's rounding error over its own; at least one roundoff."""
         if moved is None or not moved[0].any():
             return self.least
         share = np.linalg.norm(moved[0]) / np.linalg.norm(node.value)
         return max(float(share), self.least) if share < np.inf else 1.0
 
     def explain(self, of: Judgement) -> str:
-        """The step before a tensor that makes most of it, its line, and a way round."""
+        """The step with most of a tensor's rounding error, its line, and a remedy."""
         shares, end = self.shares, self.nodes[of.tensor]
         if not of.radius < np.inf and (lost := vanished(end, self.arithmetic)):
             return f"{lost}: compute with it in float32, or take a larger one"
         behind = dict.fromkeys([end])
         for node in reversed(graph.topological_order([end])):
-            if node in behind:  # and what is hardly felt in it is not
+            if node in behind:  # without inputs whose errors are negligible in it
                 felt = (s for s in node.inputs if shares[s] * SMALL <= shares[node])
                 behind |= dict.fromkeys(felt)
 

@@ -1,4 +1,4 @@
-"""What a check found: a table for a first look, and every judgement behind it."""
+"""The report of a check: a table for a first look, and every judgement behind it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ COLUMNS = (
     *("", "tensor", "dtype", "verdict", "got", "expected", "error", "allowed"),
     *("radius", "compute", "where"),
 )
-FOLD = COLUMNS.index("radius")  # what stands below the rest in a narrow terminal
+FOLD = COLUMNS.index("radius")  # a narrow terminal has these below the others
 
-#: What a document has of a row, beside its judgement.
+#: The fields of a row in a document, beside its judgement.
 RECORDED = ("trial", "how", "dtype", "own", "edge")
-#: Of a gradient that is zero but for rounding: stored it is `vacuous`.
+#: The shown verdict of a gradient that is zero but for rounding; stored: `vacuous`.
 ZERO = "zero within rounding"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One judgement, in which trial and in which precision it was made.
+    """One judgement, with its trial and precision.
 
     `how` says what was done beside a forward and a backward, such as "second backward".
-    `silent` says that it can neither praise nor accuse, since zeros would have passed.
-    `zero` says of a tensor that it is zero but for rounding, and that what it may be
-    is little beside its terms. `own` says that the trial has the caller's own
-    shape and numbers, `edge` that its numbers are such as nobody promises much for.
-    `step` says where rounding grows so much that it is vacuous.
+    `silent` says that the judgement decides nothing, since zeros would have passed.
+    `zero` says that a tensor is zero but for rounding, and that its allowed error is
+    small beside its terms. `own` says that the trial has the caller's own shape and
+    numbers, `edge` that most functions guarantee nothing for its numbers. `step` says
+    where rounding grows so much that the judgement is vacuous.
     """
 
     trial: str
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def ended(self) -> str:
-        """What came of it, in a few words."""
+        """The exception or the verdict, in a few words."""
         j = self.judgement
         raised = j.message.removeprefix("raised ")
         return f"raises {raised}" if self.refused else f"{j.tensor} {j.verdict}"
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """Larger is worse; what says nothing stands behind what does."""
+        """A sort key, larger for worse; vacuous judgements come last."""
         j = self.judgement
         ratio = j.ratio / j.limit if j.limit and j.ratio == j.ratio else 0.0
         hidden = j.verdict == "vacuous"
@@ -95,11 +95,11 @@ class Report:
 
     Attributes:
         reference, candidate: Names, as a person would write them.
-        device: Where the candidate ran.
+        device: The candidate's device.
         rows: Every judgement with its trial.
-        notes: What was left out or could not be repeated, a line each.
-        seconds: What it took.
-        edges_fail: Whether what is wrong at the edges fails the check.
+        notes: A line for each omission, and each trial that gave other bits again.
+        seconds: The duration of the check.
+        edges_fail: Whether a wrong tensor at the edges fails the check.
         refusals_fail: Whether an exception away from the caller's own numbers does.
     """
 
@@ -122,12 +122,12 @@ class Report:
 
     @property
     def failures(self) -> tuple[Row, ...]:
-        """What a correct candidate could not have earned in the caller's domain."""
+        """The judgements that prove a mistake in the caller's domain."""
         return tuple(r for r in self._deciding if not r.judgement.passes)
 
     @property
     def edges(self) -> tuple[Row, ...]:
-        """What is wrong or refused at the edges: empty, inf, nan, 1e7, and the like."""
+        """The failures and refusals at the edges: empty, inf, nan, 1e7 and the like."""
         return tuple(r for r in self.rows if r.edge and not r.judgement.passes)
 
     @property
@@ -138,12 +138,12 @@ class Report:
 
     @property
     def _domain(self) -> list[Row]:
-        """Without the edges, where they do not decide."""
+        """The rows, without the edges where these do not decide."""
         return [r for r in self.rows if self.edges_fail or not r.edge]
 
     @property
     def _deciding(self) -> list[Row]:
-        """Without the refusals, too, where these do not."""
+        """The rows of the domain, without the refusals where these do not decide."""
         return [r for r in self._domain if self.refusals_fail or not r.refused]
 
     @property
@@ -153,7 +153,7 @@ class Report:
 
     @property
     def silent(self) -> tuple[tuple[str, str], ...]:
-        """Tensors of which nothing could be said at the caller's own numbers."""
+        """Tensors that could not be judged at the caller's own numbers."""
         heaps = self._heaps.items()
         return tuple(k for k, rows in heaps if all(r.silent or not r.own for r in rows))
 
@@ -164,7 +164,7 @@ class Report:
 
     @property
     def judged(self) -> bool:
-        """Whether anything was: what PyTorch refuses leaves nothing to judge."""
+        """Whether any tensor was judged: PyTorch may have refused them all."""
         return any(r.judgement.verdict != "unsupported" for r in self._domain)
 
     def assert_ok(self) -> None:
@@ -182,7 +182,7 @@ class Report:
         return self.script(shown) if shown else ""
 
     def document(self) -> dict[str, Any]:
-        """All of it in builtin types, without the environment."""
+        """The report in builtin types, without the environment."""
         return {
             "reference": self.reference,
             "candidate": self.candidate,
@@ -240,7 +240,7 @@ class Report:
         return f"{self.headline}\n{self.text()}"
 
     def text(self, width: int = 0) -> str:
-        """All but the headline; a table that is wider than a given width is folded."""
+        """The report without headline; a table wider than a given width is folded."""
         table = as_text(self._cells(), width, FOLD if width else 0)
         lines = [*filter(None, [self._at_the_edges()]), "", *table, *self._footer()]
         return "\n".join(lines).rstrip()
@@ -252,7 +252,7 @@ class Report:
         return as_html(self._cells(), self.headline, notes, self.repro())
 
     def _at_the_edges(self) -> str:
-        """One line: what is wrong there, tensor by tensor."""
+        """The failures at the edges in one line, tensor by tensor."""
         if not any(r.edge for r in self.rows):
             return ""
         found = joined((row.ended, row.trial) for row in self.edges)
@@ -295,7 +295,7 @@ class Report:
                 yield f"diagnosis: {row.judgement.diagnosis} ({row.place})"
 
     def _hidden(self) -> Iterator[str]:
-        """What rounding hides at the caller's own numbers, a line for each reason."""
+        """A line for each reason why rounding hides tensors at the caller's numbers."""
         found = list[tuple[tuple[str, str, str, str], str]]()
         for (tensor, dtype), rows in self._heaps.items():
             own = [r for r in rows if r.own]
@@ -319,7 +319,7 @@ Value = TypeVar("Value")
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """What goes with each first."""
+    """The second members of pairs, by the first."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -327,12 +327,12 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def joined(pairs: Iterable[tuple[Key, str]]) -> dict[Key, str]:
-    """Likewise, once each, in words."""
+    """The second members by the first, once each, joined by commas."""
     return {k: ", ".join(dict.fromkeys(v)) for k, v in grouped(pairs).items()}
 
 
 def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
-    """A line for each tensor; a second sweep that alone is wrong has one of its own."""
+    """The rows of each line: a tensor, or a second sweep if only that is wrong."""
     plain = {
         (r.judgement.tensor, r.dtype) for r in rows if not (r.how or r.judgement.passes)
     }
@@ -346,7 +346,7 @@ def _by_line(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
 
 
 def _shown(rows: Sequence[Row]) -> Row:
-    """The first that fails, as trials begin with the plainest; else the least right."""
+    """The first failing row, as trials begin with the plainest; else the worst row."""
     failing = (row for row in rows if not row.judgement.passes)
     return next(failing, None) or max(rows, key=lambda row: row.rank)
 
@@ -370,5 +370,5 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     return (*said, *(numbers if compared else [""] * 5), compute, at + where)
 
 
-#: The widest precision that every trial allows is the narrowest that one has.
+#: Precisions; a line shows the first that any trial needed, as that allows them all.
 _NARROWEST_FIRST = "bfloat16", "float16", "mixed", "tf32", "float32", "float64"

@@ -1,4 +1,4 @@
-"""A failure, as small as it gets, as a script that needs no more than its framework."""
+"""A minimal failure as a script that needs NumPy and its framework alone."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def script(
     rows: Sequence[Row],
     source: str = "",
 ) -> str:
-    """The text of the script for the first failure, as small as it gets.
+    """The text of the script of the first failure, with the smallest inputs found.
 
-    `source` are lines that define `candidate`, where it is known how it was loaded.
+    `source` are lines that define `candidate`, where the caller knows them.
     """
     tried = {(trial.dtype, trial.name): trial for trial in trials}
     wrong = (row for row in rows if not row.judgement.passes)
@@ -133,12 +133,12 @@ def _written(bench: Bench, row: Row, source: str) -> str:
 
 
 def text_of(used: Any, *parts: Any) -> str:
-    """The text of parts of ours as one that needs NumPy and a framework alone."""
+    """The source of modules and functions, joined; needs NumPy and a framework."""
     return "\n\n".join([IMPORTS, used.IMPORTS, *map(_text, parts)])
 
 
 def _text(part: Any) -> str:
-    """The text of a function, or of a module without docstring and our imports."""
+    """The source of a function, or of a module without docstring and our imports."""
     text = inspect.getsource(part)
     body = text.partition("\nfrom __future__ import annotations\n")[2] or text
     lines = body.strip().splitlines(keepends=True)
@@ -186,7 +186,7 @@ def _simpler(trial: Trial) -> Iterator[Trial]:
             yield changed({id(tensor): plain})
 
 
-# How it gets at the candidate --------------------------------------------------------
+# How a script loads the candidate ----------------------------------------------------
 
 MISSING = """\
 candidate = None  # its source was not found: put it here
@@ -202,7 +202,7 @@ def origin(function: Any) -> str:
         given += [f"{k}={v!r}" for k, v in function.keywords.items()]
         bound = ", ".join([last, *given])
         return f"import functools\n{head}candidate = functools.partial({bound})"
-    # What has a name in a module, and how the function is got from it.
+    # The owner has a name in a module; the suffix makes the function from it.
     owner, suffix = getattr(function, "__self__", None), ""
     if inspect.isclass(owner):  # Function.apply is bound to its class
         suffix = f".{function.__name__}"
@@ -240,7 +240,7 @@ def _imported(owner: Any, suffix: str) -> str:
 
 
 def _quoted(owner: Any, suffix: str) -> str:
-    """The source itself; it stands alone where it uses nothing but its framework."""
+    """The source itself, which runs alone where it uses nothing but its framework."""
     if not (inspect.isclass(owner) or inspect.isfunction(owner)):
         return ""  # a function with a backward, of JAX's, is more than its source
     try:

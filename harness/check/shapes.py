@@ -2,9 +2,8 @@
 
 A shape is (64, 1000) or "64x1000"; "64x1000:bool" is a mask, "64x1000:complex" of
 complex numbers, "32:10" of whole numbers below 10, and the 3 of "8x=3" stays 3. Lengths
-that are equal vary together: that 1000 stands in x=(64, 1000) and in weight=(1000,) is
-the rule that the shapes obey. Whether the reference takes the varied shapes is for the
-reference to say.
+that are equal vary together, such as the 1000 of x=(64, 1000) and of weight=(1000,).
+A varied shape is used where the reference accepts it.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ def with_complex(specs: Specs) -> Specs:
     return tuple(replace(s, kind=floats.get(s.kind, s.kind)) for s in specs)
 
 
-#: As a caller writes them: one for each input, and a single one as it is.
+#: Shapes as a caller writes them: one for each input, or a single one as it is.
 Shapes = str | Sequence[int] | Sequence[str | Sequence[int]]
 
 
 def each(shapes: Shapes) -> Specs:
-    """One for each input."""
+    """The spec of each input."""
     alone = isinstance(shapes, str) or all(isinstance(n, int) for n in shapes)
     listed: Any = [shapes] if alone else shapes
     return tuple(parsed(shape) for shape in listed)
@@ -87,7 +86,7 @@ def parsed(shape: str | Sequence[int]) -> Spec:
 
 
 def named(specs: Specs) -> str:
-    """Such as 64x1000-1000."""
+    """A name of shapes, such as 64x1000-1000."""
     return "-".join(map(str, specs))
 
 
@@ -111,12 +110,12 @@ def resized(specs: Specs, change: Mapping[int, int]) -> Specs:
 
 
 def smaller(specs: Specs, pinned: Sequence[int] = ()) -> Specs:
-    """Few elements, in which a wrong value stands out; short lengths stay."""
+    """Shapes of few elements, where a wrong value stands out; short lengths stay."""
     return resized(specs, _shortened(lengths(specs, pinned), SMALL))
 
 
 def tails(specs: Specs, pinned: Sequence[int] = ()) -> Iterator[Specs]:
-    """Each length in turn just above a power of two, beside small ones.
+    """The shapes with each length in turn just above a power of two, others small.
 
     Two axes of one length grow together, and less.
     """
@@ -130,13 +129,13 @@ def tails(specs: Specs, pinned: Sequence[int] = ()) -> Iterator[Specs]:
 
 
 def _shortened(free: Sequence[int], to: Sequence[int]) -> dict[int, int]:
-    """The longest to the first of `to`, and so on; all further ones to its last."""
+    """Lengths mapped to the shorter ones of `to`, longest first; its last repeats."""
     short = itertools.chain(to, itertools.repeat(to[-1]))
     return {n: min(n, s) for n, s in zip(free, short, strict=False)}
 
 
 def rows_varied(specs: Specs, length: int) -> Specs:
-    """Another first length, where lengths cannot be told apart by their values."""
+    """The shapes with another first length, for equal lengths that mean two axes."""
     first = specs[0].shape[:1]
     if {*first} & {n for s in specs for n in s.pinned}:
         return specs

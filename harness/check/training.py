@@ -1,7 +1,7 @@
 """Training beside the reference: every step is compared with it, and a few are judged.
 
-What is wrong in few calls, or after something has moved, shows only where every call is
-looked at. Each step's gradients are held against PyTorch's own of the reference; of
+A mistake in few calls, or after the parameters have moved, shows only where every call
+is compared. Each step's gradients are compared with PyTorch's own of the reference; of
 each stage the step that is farthest off is judged, and one at random.
 """
 
@@ -37,29 +37,28 @@ from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.cases import Regime
 from gradwatch.harness.judging.judgement import Judgement
 
-#: Stages after the first one, which is as plain as training can be and has half of the
-#: steps.
+#: Stages after the first one, which has the plainest choices and half of the steps.
 STAGES = 8
 #: Seconds of processor time for comparing steps: a reference may take one.
 SECONDS = 20.0
-#: A batch is at most so many times the caller's; elements of its data.
+#: The limits of a batch: a multiple of the caller's, and elements of its data.
 LARGER, MOST = 8, 1 << 22
-#: What of the largest gradient counts as nothing: behind a batch norm a bias has none
-#: but for rounding, of which two are as far apart as they are large.
+#: A share of the largest gradient that counts as zero: before a batch norm a bias has
+#: a gradient of rounding errors alone, of which no two agree.
 LITTLE = 1e-4
-#: What differs from stage to stage.
+#: The choices that differ from stage to stage.
 CHOICES = (
     *("batch", "start", "train", "learn", "grad"),
     *("loss", "weight", "optimizer", "lr", "threads"),
 )
 
-#: What lies where gradients go, and whether they can be differentiated themselves.
+#: The contents of `.grad` before a step; or a backward with create_graph.
 GRADS = "none", "zeros", "added up", "differentiable"
 
-#: Of a step: its numbers are what training has made of the caller's.
+#: The regime of a step, whose numbers result from training.
 TRAINING = Regime("training")
 
-#: What a step was, and what hands a request to `loop.Training`.
+#: The tensors of a step, and a function that sends requests to `loop.Training`.
 Record = Mapping[str, list[Any]]
 Ask = Callable[..., Record]
 
@@ -74,7 +73,7 @@ def trained(
     notes: list[str],
     judged: list[Trial],
 ) -> Iterator[Row]:
-    """The judgements of a training; after a stage with a wrong one there are no more.
+    """The judgements of a training, which ends after a stage with a wrong one.
 
     `trials` are the caller's own, in one precision; `notes` gets a line, and `judged`
     the steps as trials.
@@ -82,7 +81,7 @@ def trained(
     rng = np.random.default_rng([seed, 7])
     end, ran, before = time.process_time() + SECONDS, 0, len(judged)
     plain = subject.bound(trials[0])
-    # Strata: each choice falls to each part of its range once, in an order of its own.
+    # Strata: each choice takes each part of its range once, in an order of its own.
     strata = {
         name: (rng.permutation(STAGES) + rng.random(STAGES)) / STAGES
         for name in CHOICES
@@ -103,7 +102,7 @@ def trained(
 
 @dataclass
 class Stage:
-    """A part of a training; `shares` say which part of its range each choice has."""
+    """A part of a training; `shares` place each choice in its range, from 0 to 1."""
 
     subject: Any
     plain: Bound
@@ -129,7 +128,7 @@ class Stage:
         return choices[int(self.shares[name] * len(choices))]
 
     def _between(self, name: str, low: float, high: float) -> float:
-        """A size, each decade being as likely as another."""
+        """A number between two, each decade being as likely as another."""
         return float(low * (high / low) ** self.shares[name])
 
     def rows(self, ask: Ask, steps: int, end: float) -> Iterator[Row]:
@@ -156,12 +155,12 @@ class Stage:
         for step in {step.number: step for step in kept.values()}.values():
             rows = self._judged(step)
             wrong = {row.judgement.tensor for row in rows if not row.judgement.passes}
-            # Whose outputs are others in the other mode has not got that mode.
+            # Wrong outputs in the other mode: the candidate does not implement it.
             edge = self.flipped and not wrong.isdisjoint(self.plain.results)
             yield from (replace(row, edge=edge) for row in rows)
 
     def _step(self, ask: Ask) -> Step | None:
-        """The next one, compared; None where the reference has no numbers for it."""
+        """Run and compare the next step; None where the reference is not finite."""
         seed = int(self.rng.integers(1 << 31))
         draws = seed_of_draws((seed,)) if self.plain.draws else None
         record = ask("step", self._rows(), draws)
@@ -176,7 +175,7 @@ class Stage:
         return Step(*found, _off(record, expected))
 
     def _is_whole(self, record: Record) -> bool:
-        """Whether a step says what steps say, and began with what it was given."""
+        """Whether a step's record is complete, and its inputs have the right shapes."""
         names = "tensors", "after", "gradients", "outputs", "cotangents"
         given, after, gradients, outputs, dys = (record.get(n, []) for n in names)
         return (
@@ -191,7 +190,7 @@ class Stage:
         return f"step {number}{where}"
 
     def _begun(self, ask: Ask) -> bool:
-        """Begin it, with as much of what is drawn as the reference takes."""
+        """Begin the stage, with as many of the drawn choices as the reference takes."""
         for varied, by_rows in ((True, True), (False, True), (False, False)):
             asked = self._request(varied and not self.is_first, by_rows)
             pairs = zip(self.tables, self.by_rows, strict=True)
@@ -204,11 +203,11 @@ class Stage:
         return False
 
     def _rows(self) -> list[int]:
-        """Of the data, for a batch."""
+        """Random rows of the data for a batch."""
         return list(map(int, self.rng.permutation(2 * self.batch)[: self.batch]))
 
     def _request(self, varied: bool, by_rows: bool) -> dict[str, Any]:
-        """What `loop.Training.stage` is asked."""
+        """The request to `loop.Training.stage`."""
         trial, rng = self.trial, self.rng
         called = trial.args, dict(trial.kwargs)
         given = [v for v in tree_leaves(called) if isinstance(v, Tensor)]
@@ -255,7 +254,7 @@ class Stage:
         }
 
     def _start(self, varied: bool) -> list[Tensor]:
-        """Parameters as they are, or drawn afresh of any size; buffers as they are."""
+        """The parameters, as they are or drawn again at any scale, and the buffers."""
         learned = self.plain.wanted[len(self.follows) :]
         state = []
         for own, learns in zip(self.subject.state.values(), learned, strict=True):
@@ -271,7 +270,7 @@ class Stage:
     def _expected(
         self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
     ) -> Record | None:
-        """What the reference gives; None where it raises, or has no numbers."""
+        """The reference's tensors of a step; None where it raises, or is not finite."""
         wanted = [*self.follows, *self.plain.wanted[len(self.follows) :]]
         function = getattr(self.subject, "function", self.plain.call.function)
         given = {"args": self.trial.args, "kwargs": self.trial.kwargs, "draws": {}}
@@ -295,7 +294,7 @@ class Stage:
         }
 
     def _judged(self, step: Step) -> list[Row]:
-        """The judge's words on a step."""
+        """The judgements of a step."""
         record, count = step.record, len(self.follows)
         pairs = zip(record["tensors"][:count], self.follows, strict=True)
         new = iter([t.requires_grad_(follows) for t, follows in pairs])
@@ -329,7 +328,7 @@ class Stage:
 
 
 class Step(NamedTuple):
-    """A step: what it said, what the reference takes for cotangents, how far off."""
+    """A step: its record, the reference's cotangents, and the largest deviation."""
 
     number: int
     seed: int
@@ -339,7 +338,7 @@ class Step(NamedTuple):
 
 
 def _off(record: Record, expected: Record) -> float:
-    """How far a step is off: the tensor of which that is most."""
+    """The largest relative deviation of a step's tensors."""
     found = (g for g in expected["gradients"] if g is not None)
     norms = (float(parts(g).double().norm()) for g in found)
     little = LITTLE * max(norms, default=0.0)
@@ -351,7 +350,7 @@ def _off(record: Record, expected: Record) -> float:
 
 
 def _fitting(dy: Tensor | None, y: Tensor) -> Tensor | None:
-    """A cotangent of an output; another where it does not fit what is wrong then."""
+    """The cotangent of an output; ones where it does not fit a wrong output."""
     if not floating(y):
         return None
     fits = dy is not None and (dy.shape, dy.dtype) == (y.shape, y.dtype)
@@ -359,7 +358,7 @@ def _fitting(dy: Tensor | None, y: Tensor) -> Tensor | None:
 
 
 def _distance(got: Tensor | None, right: Tensor | None, little: float) -> float:
-    """By how much of its norm a tensor is off; infinitely, where it is another kind."""
+    """The relative deviation of a tensor in norm; inf for another shape or type."""
     if right is None:
         return 0.0 if got is None or not bool(got.any()) else torch.inf
     if got is None or (got.shape, got.dtype) != (right.shape, right.dtype):

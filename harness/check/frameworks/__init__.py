@@ -1,12 +1,12 @@
-"""What a check asks of a framework: a module for each, with the same functions.
+"""The frameworks of `check`: a module for each, with the same functions.
 
-tensors, mapped, paths      what is a tensor in the framework's containers
+tensors, mapped, paths      the tensors in the framework's containers
 made, filled, moved, relaid a tensor of NumPy's numbers, in another type, laid out
 array_of, dtype_of, same    its numbers in NumPy, its type, whether two are equal
 Call, bind                  a function of tensors alone; the candidate as one
 forward, observe            outputs; outputs and gradients, in several ways
-differentiated, refusals    second derivatives, and what the framework refuses
-device, settings, precision where and under which settings all of it runs
+differentiated, refusals    second derivatives, and the orders it does not support
+device, settings, precision the device and the settings of a check
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from gradwatch.impls.contract import Op
 
-#: How a call gets what it lacks.
+#: The remedy for a call that lacks arguments.
 ARGUMENTS = (
     "give a shape or a tensor for each input, and what is no tensor by kwargs"
     ' (kwargs={"dim": -1}, --arg dim=-1)'
@@ -37,9 +37,8 @@ def framework(name: str) -> Any:
 class Bound:
     """A subject at one trial: its tensors by name, and which need a gradient.
 
-    `results` names its outputs, `updated` are places of tensors that may be written to,
-    `traced` is what a function of PyTorch's ran, and `draws` are the generators that it
-    has drawn from.
+    `results` names its outputs, `updated` are indices of tensors that it may write to,
+    `traced` is the trace of a PyTorch function, `draws` are the generators it used.
     """
 
     call: Any
@@ -53,7 +52,7 @@ class Bound:
 
 
 class Forward(NamedTuple):
-    """Outputs, which of them have a gradient, and the tensors that were written to."""
+    """Outputs, which of them are differentiable, and the tensors written to."""
 
     outputs: tuple[Any, ...]
     followed: tuple[bool, ...]
@@ -69,7 +68,7 @@ class Elsewhere:
 
 
 class Raised(Exception):
-    """What a candidate elsewhere has raised, or how it has `ended` its process."""
+    """An exception of a candidate in another process, or how its process `ended`."""
 
     def __init__(self, words: str, ended: bool = False) -> None:
         super().__init__(words)
@@ -79,7 +78,8 @@ class Raised(Exception):
 def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]:
     """Whether reference and candidate are functions of JAX's.
 
-    Without PyTorch every function is. What names neither goes with the other one.
+    Without PyTorch every function is. A function that uses neither is taken for one
+    of JAX's where the other function, or an input, is.
     """
     functions = (reference, candidate)
     if importlib.util.find_spec("torch") is None and importlib.util.find_spec("jax"):
@@ -94,7 +94,7 @@ def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]
     arrays = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(inputs))
     if not (any(known) or arrays):
         return False, False
-    ours, theirs = (  # a product is JAX's as it is PyTorch's
+    ours, theirs = (  # operators alone, such as x * y, run in either framework
         is_jax or (callable(f) and "torch" not in own)
         for f, own, is_jax in zip(functions, homes, known, strict=True)
     )
@@ -102,7 +102,7 @@ def are_of_jax(reference: Any, candidate: Any, inputs: Any) -> tuple[bool, bool]
 
 
 def _homes(function: Any) -> set[str]:
-    """The packages that a function is made by, and those that its code names."""
+    """The packages that define a function or its type, and those its code names."""
     inner = inspect.unwrap(function) if callable(function) else function
     inner = getattr(inner, "func", inner)  # of a partial
     code, around = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
@@ -122,7 +122,7 @@ def _names_in(code: types.CodeType) -> list[str]:
 
 
 def require_instance(given: Any) -> None:
-    """Raise ValueError for a class where a function is due, with what to give."""
+    """Raise ValueError for a class in place of a function, and suggest a function."""
     if not inspect.isclass(given):
         return
     name = given.__name__

@@ -1,4 +1,4 @@
-"""Functions of JAX's for the bench of PyTorch, where both are installed."""
+"""Functions of JAX's as functions of PyTorch tensors, where both are installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradwatch.harness.tracing.lax import is_inexact
 
 
 def tensor_of(array: Any) -> torch.Tensor:
-    """An array as a tensor; bfloat16, which NumPy has not, by its bits."""
+    """An array as a tensor; bfloat16, which NumPy lacks, by its bits."""
     array = np.array(array)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -26,7 +26,7 @@ def tensor_of(array: Any) -> torch.Tensor:
 
 
 def array_of(tensor: torch.Tensor) -> Any:
-    """A tensor as an array, likewise."""
+    """A tensor as an array; bfloat16 by its bits."""
     held = tensor.detach().cpu().contiguous()
     if held.dtype == torch.bfloat16:
         return held.view(torch.int16).numpy().view(jnp.bfloat16)

@@ -1,7 +1,7 @@
-"""JAX, for the bench: its arrays, and what jax.vjp makes of a function.
+"""JAX for `check`: its arrays, its VJPs and its second derivatives.
 
-Arrays have no strides and cannot be written to, so that there are fewer ways to catch a
-candidate than in PyTorch: it is run once more, under `jax.jit`.
+Arrays have no strides and cannot be written to, so there are fewer ways for a candidate
+to fail than in PyTorch: it is run once more, under `jax.jit`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gradwatch.impls.backends._jax_second import hvp, jvp
 from gradwatch.impls.contract import Array, Unsupported
 
 TITLE = "JAX"
-#: What differs from the ordinary numbers by strides alone.
+#: Regimes that differ from "normal" by strides alone.
 FOREIGN = ("permuted", "sliced", "expanded", "negative", "dy_transposed", "dy_expanded")
-RAISED = (Exception,)  # TypeError for shapes, and whatever it likes
+RAISED = (Exception,)  # TypeError for shapes, and any other
 _OWN = {n: getattr(jax.nn, n) for n in ("sigmoid", "logsumexp")}
 _OWN |= {n: getattr(jax.lax, n) for n in ("stop_gradient", "erf", "rsqrt")}
 ARRAYS = Names(jnp, **_OWN)
-#: Each leaf behind the way to it, and such a way in words.
+#: Each leaf with its path in a container, and the name of such a path.
 paths, path_name = jax.tree.leaves_with_path, keystr
 copies = list
 
@@ -43,7 +43,7 @@ def _is_array(value: Any) -> bool:
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Containers with other arrays in them."""
+    """Containers with a function applied to each array."""
     return jax.tree.map(lambda v: function(v) if _is_array(v) else v, tree)
 
 
@@ -53,7 +53,7 @@ def tensors(tree: Any) -> list[Any]:
 
 
 def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Array:
-    """Numbers of a kind (`shapes.Spec`) in a type; whole ones have 32 bits."""
+    """An array of a kind (`shapes.Spec`) and type; whole numbers have 32 bits."""
     if kind == "complex":
         return _paired(values, dtype)
     kinds = {"float": jnp.dtype(dtype), "int": np.int32, "bool": np.bool_}
@@ -62,7 +62,7 @@ def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Arra
 
 
 def _paired(values: Array, dtype: str) -> Array:
-    """Complex numbers of real ones, whose last axis has the two parts."""
+    """The complex array whose real and imaginary parts are the last axis."""
     if dtype not in ("float32", "float64"):
         raise ValueError(f"JAX has no complex numbers of {dtype}")
     parts = np.asarray(values, dtype)
@@ -70,14 +70,14 @@ def _paired(values: Array, dtype: str) -> Array:
 
 
 def filled(values: Array, like: Any, layout: str = "contiguous") -> Array:
-    """Numbers, of `numbers`, in the type of another array."""
+    """An array of the type of another one, from values as `numbers` returns them."""
     if is_complex(like.dtype):
         return _paired(values, dtype_of(like.real))
     return np.asarray(values, like.dtype)
 
 
 def moved(array: Any, dtype: str, main: str, device: str) -> Array:
-    """An array in the type `dtype` if it is of type `main`."""
+    """An array, converted to `dtype` if it is of type `main`."""
     held = np.asarray(array)
     if is_complex(held.dtype) and dtype_of(held.real) == main:
         return _paired(numbers(held), dtype)
@@ -86,7 +86,7 @@ def moved(array: Any, dtype: str, main: str, device: str) -> Array:
 
 
 def written(array: Any) -> str:
-    """An expression that makes it again."""
+    """An expression that constructs an array."""
     values = values_of(array_of(array))
     if is_complex(array.dtype):
         values = f'np.array({values}).view("complex128")[..., 0]'
@@ -94,24 +94,24 @@ def written(array: Any) -> str:
 
 
 def relaid(array: Any, layout: str, scale: float = 1.0) -> Array:
-    """An array; floats times `scale`."""
+    """An array, times `scale` if of floats; JAX has no other layouts."""
     held = np.asarray(array)
     return np.asarray(held * held.dtype.type(scale)) if is_inexact(held.dtype) else held
 
 
 def array_of(array: Any) -> Array:
-    """The `numbers` in a type that NumPy has: float32 holds bfloat16."""
+    """The `numbers` of an array in a type of NumPy's: bfloat16 becomes float32."""
     held = numbers(array)
     return held if held.dtype.kind in "fiub" else held.astype(np.float32)
 
 
 def dtype_of(array: Any) -> str:
-    """The name of its type."""
+    """The name of an array's type."""
     return str(array.dtype)
 
 
 def numbers(array: Any) -> Array:
-    """Real numbers; of complex ones the last axis has the parts."""
+    """An array as real numbers; a complex one gets a last axis of its two parts."""
     held = np.asarray(array)
     return np.stack((held.real, held.imag), -1) if np.iscomplexobj(held) else held
 
@@ -134,10 +134,10 @@ class Call:
     args: tuple[Any, ...]
     kwargs: Any
     state: tuple[str, ...] = ()
-    within: Callable[..., Any] = mapped  # containers of the framework's that calls
+    within: Callable[..., Any] = mapped  # of the caller's framework
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        """What the function returns for these in place of its own."""
+        """Call the function with these in place of its arrays; return its arrays."""
         given = iter(arrays)
         tree = self.args, dict(self.kwargs)
         args, kwargs = self.within(lambda _: next(given), tree)
@@ -150,7 +150,7 @@ def bind(candidate: Callable[..., Any], reference: Call, tensors: Any) -> Call:
 
 
 def forward(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> Forward:
-    """Run it; every output of floats has a gradient."""
+    """Run a call; every output of floats is differentiable."""
     outputs = tuple(map(np.asarray, call(*map(jnp.asarray, tensors))))
     return Forward(outputs, tuple(is_inexact(y.dtype) for y in outputs), frozenset())
 
@@ -158,11 +158,11 @@ def forward(call: Any, tensors: Sequence[Any], wanted: Sequence[bool]) -> Forwar
 def started(
     call: Callable[..., Any], arrays: Sequence[Any], wanted: Sequence[bool]
 ) -> tuple[list[Any], Callable[..., list[Any]]]:
-    """Outputs, and what takes cotangents and gives the gradient by each array.
+    """Outputs, and the VJP: from cotangents to the gradient by each array.
 
-    An output of another shape than its cotangent's takes no part in the gradients;
-    whole numbers have none. Of complex numbers the gradient by x + iy is that by x plus
-    i times that by y; JAX's own is the conjugate, and takes conjugates.
+    An output of another shape than its cotangent contributes nothing to the gradients;
+    whole numbers have none. The gradient by a complex x + iy is that by x plus i times
+    that by y; JAX's own is the conjugate, and takes conjugates.
     """
     places = [i for i, w in enumerate(wanted) if w]
 
@@ -186,7 +186,7 @@ def _with(arrays: Sequence[Any], places: Sequence[int], ws: Sequence[Any]) -> li
 
 
 def _like(y: Any, dy: Any) -> Any:
-    """A cotangent as JAX wants it: of the output's own type."""
+    """A cotangent as JAX requires it: of the output's own type."""
     if not is_inexact(y.dtype):
         return np.zeros(y.shape, jax.dtypes.float0)
     if dy is None or dy.shape != y.shape:
@@ -243,7 +243,7 @@ def differentiated(
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Raise `Unsupported`, in JAX's words, where it refuses an order."""
+    """Raise `Unsupported`, with JAX's message, where JAX does not support an order."""
     try:
         yield
     except (TypeError, NotImplementedError) as error:
@@ -251,12 +251,12 @@ def refusals() -> Iterator[None]:
 
 
 def forks() -> bool:
-    """Whether a fork of this process can run it: JAX has threads of its own."""
+    """False: a fork of this process would lack JAX's threads."""
     return False
 
 
 def cause_of(call: Any, bound: Any) -> str:
-    """Why a double backward is wrong is not known here."""
+    """No cause: JAX does not show why a double backward is wrong."""
     return ""
 
 
@@ -264,14 +264,14 @@ def cause_of(call: Any, bound: Any) -> str:
 
 
 def device(name: str) -> str:
-    """The one that JAX has chosen; ValueError where another one is asked for."""
+    """The device that JAX has chosen; ValueError where another one is asked for."""
     if name != "cpu":
         raise ValueError("a function of JAX's runs where JAX does: JAX_PLATFORMS=...")
     return str(jax.default_backend())
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager[Any]:
-    """JAX's 64-bit types where they are judged, and where the caller has them."""
+    """Enable JAX's 64-bit types for float64, and where the caller has enabled them."""
     wide = jax.config.jax_enable_x64 or dtype == "float64"
     setting: contextlib.AbstractContextManager[Any] = jax.enable_x64(wide)
     return setting
@@ -280,13 +280,13 @@ def precision(dtype: str) -> contextlib.AbstractContextManager[Any]:
 def settings(
     device: str, compute: str | None
 ) -> contextlib.AbstractContextManager[Any]:
-    """Nothing else is set."""
+    """Set nothing: JAX needs no other settings."""
     return contextlib.nullcontext()
 
 
 # Scripts ------------------------------------------------------------------------------
 
-#: What the script of a failure imports, and what it holds of ours.
+#: The imports of the script of a failure, and the source that it quotes.
 IMPORTS = """\
 from contextlib import nullcontext
 

@@ -1,7 +1,7 @@
-"""A training loop, which is told its batches and says what every step did.
+"""A training loop that takes its batches by request and reports on every step.
 
-It runs as a script of its own and needs PyTorch alone, so that what is trained in it
-finds what it finds in anybody's training.
+It runs as a script of its own and needs PyTorch alone, so that a candidate cannot tell
+it from anybody's training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 Tensor = torch.Tensor
 Tensors = list["Tensor | None"]
 
-#: Of an output, and of random numbers of its shape.
+#: Losses of an output and of random numbers of its shape.
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "squares": lambda y, target: (y - target).square().sum(),
     "sum": lambda y, _: y.sum(),
@@ -36,16 +36,16 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "SGD": lambda learned, lr: torch.optim.SGD(learned, lr, momentum=0.9),
     "AdamW": torch.optim.AdamW,
 }
-#: Steps from one look at how good it is to the next.
+#: Steps between two validations.
 VALIDATES = 25
-#: Threads of an operation, by default.
+#: PyTorch's default number of threads.
 THREADS = torch.get_num_threads()
-#: The descriptor of the pipe of a process that runs this.
+#: The file descriptor of the pipe to the process that runs this script.
 PIPE = 3
 
 
 def loaded(folder: str, name: str, init: Mapping[str, Any] | None = None) -> Any:
-    """What "file.py:name", "module:name" or a dotted name means.
+    """The object of a name: "file.py:name", "module:name" or a dotted one.
 
     Classes of modules are constructed, with the arguments `init`.
     """
@@ -80,7 +80,7 @@ class Training:
         self.known = dict(globals())
 
     def stage(self, asked: Mapping[str, Any]) -> dict[str, Tensors]:
-        """Begin a stage: its data, where the parameters start, and how they go on."""
+        """Begin a stage: set its data, its initial parameters and its optimiser."""
         self.asked, device = asked, asked["device"]
         self.before = []
         torch.manual_seed(asked["seed"])
@@ -111,12 +111,12 @@ class Training:
         return {}
 
     def step(self, rows: Sequence[int], seed: int | None) -> dict[str, Tensors]:
-        """One step of the optimiser; what it started from, and what came out."""
+        """Run a step of the optimiser; return its inputs, outputs and gradients."""
         self.optimizer.zero_grad(set_to_none=self.asked["grad"] != "zeros")
         pairs = zip(self.tables, self.asked["by_rows"], strict=True)
         given = [t[rows] if by else t.clone() for t, by in pairs]
         if self.asked["grad"] == "added up":
-            # To minus half of what is to come: sum and difference are exact.
+            # To -1/2 of the gradients to come, so that sum and difference are exact.
             noise = self.noise.get_state()
             self._swept(given, rows, seed)
             self.noise.set_state(noise)
@@ -132,7 +132,7 @@ class Training:
     def _swept(
         self, given: Sequence[Tensor], rows: Sequence[int], seed: int | None
     ) -> dict[str, Tensors]:
-        """Forward and backward; what they started from, and what came out."""
+        """Run forward and backward; return their inputs, outputs and gradients."""
         self.before, new = copies((*given, *self.state)), iter(given)
         args, kwargs = tree_map_only(Tensor, lambda _: next(new), self.data)
         own = () if isinstance(self.model, torch.nn.Module) else self.state
@@ -161,9 +161,9 @@ class Training:
         }
 
     def _validate(self) -> None:
-        """As between epochs: its state is loaded, and it is called without gradients.
+        """Reload the model's state and call it without gradients, as between epochs.
 
-        A copy of it lives on, as that which averages the weights.
+        A copy of the model stays alive, like one that averages the weights.
         """
         args, kwargs = self.called
         is_module, trains = isinstance(self.model, torch.nn.Module), self.asked["train"]
@@ -178,17 +178,17 @@ class Training:
             self.model.train(trains)
 
     def started(self) -> dict[str, Tensors]:
-        """What the last step began with."""
+        """The inputs and the state at the beginning of the last step."""
         return {"tensors": self.before}
 
     def observe(self, text: str, *given: Any) -> Any:
-        """What the function `observed` in a text says of the model."""
+        """The result of `observed`, a function that the text defines, for the model."""
         if "observed" not in self.known:
             exec(text, self.known)
         return self.known["observed"](self.model, *given)
 
     def _backward(self, ys: Sequence[Tensor]) -> Tensors:
-        """Let a loss flow back through outputs; what flows into each."""
+        """Run the backward of a loss of the outputs; return the outputs' cotangents."""
         loss, weight = LOSSES[self.asked["loss"]], self.asked["weight"]
         floats = [y.is_floating_point() or y.is_complex() for y in ys]
         ends = [y for y, follows in zip(ys, floats, strict=True) if follows]
@@ -208,7 +208,7 @@ class Training:
 
         apart = [y.detach().clone().requires_grad_() for y in ends]
         flowing = iter(torch.autograd.grad(total(apart), apart) if apart else ())
-        with warnings.catch_warnings():  # of a cycle, which the next step ends
+        with warnings.catch_warnings():  # of a reference cycle until the next step
             warnings.simplefilter("ignore", UserWarning)
             how, end = self.asked["grad"], total(ends)
             kept, again = how in ("added up", "differentiable"), how == "differentiable"
@@ -223,7 +223,7 @@ def _own(module: torch.nn.Module) -> dict[str, Tensor]:
 def matched(
     module: torch.nn.Module, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> list[str]:
-    """Names of a module's own tensors, in the order of the reference's.
+    """The names of a module's own tensors, in the order of the reference's.
 
     By name, or in order where the names differ; ValueError where shapes differ, too.
     """
@@ -247,17 +247,17 @@ def _listed(shapes: Mapping[str, Sequence[int]]) -> str:
 
 
 def parts(tensor: Tensor) -> Tensor:
-    """Real numbers: of complex ones both parts."""
+    """A tensor as real numbers; a complex one gets a last axis of its two parts."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def copies(tensors: Iterable[Tensor | None]) -> Tensors:
-    """Copies that later steps do not reach."""
+    """Copies that later steps do not change."""
     return [None if t is None else t.detach().clone() for t in tensors]
 
 
 def packed(value: Any) -> Any:
-    """A tensor as its type, its shape and its bytes; the rest as it is."""
+    """A tensor as its type, its shape and its bytes; any other value as it is."""
     if not isinstance(value, Tensor):
         return value
     held = value.detach().cpu().resolve_conj().resolve_neg()
@@ -268,7 +268,7 @@ def packed(value: Any) -> Any:
 
 
 def main() -> None:
-    """Answer requests: first what to load, then stages and steps."""
+    """Answer requests: first to load a candidate, then for stages and steps."""
     pipe, training = Connection(PIPE), Training(None)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a function was seen to do; the script of a finding holds this text."""
+"""The record of a function's runs; the script of a finding holds this text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Tensor = TypeVar("Tensor")
 
 @dataclass
 class Observation(Generic[Tensor]):
-    """What a function did.
+    """The outputs and gradients of a function, and its faults.
 
-    `outputs` and `gradients` are copies of what the first sweep gave; `leaves` are what
-    it was called with, afterwards. `others` are gradients that have to be the same: how
-    they were got, which tensors were frozen, and what came out, outputs behind them
-    where these were run again. `faults` are ("input" or "output" or ..., its place,
-    what went wrong), `raised` what was run after the first sweep and raised;
-    `repeatable` says whether a second run gave the same bits.
+    `outputs` and `gradients` are copies of those of the first sweep; `leaves` are its
+    arguments, as they are afterwards. `others` are gradients that have to be the same:
+    how they were computed, which tensors were frozen, and the gradients, then the
+    outputs where these were computed again. `faults` are ("input" or "output" or ...,
+    its index, what went wrong), `raised` the later runs that raised; `repeatable` says
+    whether a second run gave the same bits.
     """
 
     outputs: list[Tensor]

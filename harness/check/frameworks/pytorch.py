@@ -1,4 +1,4 @@
-"""PyTorch, for the bench: its tensors, its graphs, and the settings of a check."""
+"""PyTorch for `check`: its tensors, its graphs, and the settings of a check."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ from gradwatch.impls.catalogue import known
 from gradwatch.impls.contract import Array
 
 TITLE = "PyTorch"
-#: Regimes of which a tensor has no form: its strides are never negative.
+#: Regimes whose layout a tensor cannot have: its strides are never negative.
 FOREIGN = ("negative",)
-#: What a function raises for numbers and shapes that it does not take.
+#: The exceptions of a function for numbers and shapes that it does not take.
 RAISED = (RuntimeError, ArithmeticError, AssertionError, LookupError, ValueError)
-#: What the formulas of op pages are written in.
+#: The array functions for the formulas of op pages.
 ARRAYS = ArrayNames(torch)
 tensors = tensors_in
 copies, differentiated, numbers = runs.copies, runs.differentiated, runs.numbers
 observe, same, array_of = runs.observe, runs.same, runs.array_of
-#: What the script of a failure imports, and what it holds of ours.
+#: The imports of the script of a failure, and the source that it quotes.
 IMPORTS = "from torch.utils._pytree import tree_leaves"
 HELD = (observation, runs, state_of, held)
 
 
 def followed(call: Call, bound: Bound) -> Traced:
-    """The steps of a candidate's own forward, under the names of the reference."""
+    """The trace of a candidate's own forward, under the names of the reference."""
     own = trace(call, [t.detach() for t in bound.tensors])
     results = (*bound.results, *own.results)[: len(own.results)]
     return replace(own, names=bound.names, results=results, wanted=bound.wanted)
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Containers with other tensors in them."""
+    """Containers with a function applied to each tensor."""
     return tree_map_only(Tensor, function, tree)
 
 
 def paths(tree: Any) -> list[tuple[Any, Any]]:
-    """Each leaf behind the way to it."""
+    """Each leaf of containers, after its path."""
     return tree_flatten_with_path(tree)[0]
 
 
@@ -74,7 +74,7 @@ path_name = keystr
 
 
 def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Tensor:
-    """Numbers of a kind (`shapes.Spec`) as a tensor, on a device and laid out."""
+    """A tensor of a kind (`shapes.Spec`), on a device and in a layout."""
     tensor = torch.from_numpy(values)
     if kind == "complex":
         tensor = _paired(tensor, dtype)
@@ -84,14 +84,14 @@ def made(values: Array, dtype: str, kind: str, device: str, layout: str) -> Tens
 
 
 def filled(values: Array, like: Tensor, layout: str = "contiguous") -> Tensor:
-    """A tensor of the type of another one, of the values that `numbers` has."""
+    """A tensor of the type of another one, from values as `numbers` returns them."""
     held = torch.from_numpy(values)
     held = torch.complex(*held.unbind(-1)) if like.is_complex() else held
     return laid_out(held.to(like.dtype).to(like.device), layout)
 
 
 def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
-    """A tensor on a device, and of type `dtype` if it is of type `main`."""
+    """A tensor, moved to a device, and converted to `dtype` if it is of type `main`."""
     held = tensor.detach().to(device).resolve_conj()
     if held.is_complex() and dtype_of(held.real) == main:
         held = _paired(numbers(held), dtype)
@@ -101,14 +101,14 @@ def moved(tensor: Tensor, dtype: str, main: str, device: str) -> Tensor:
 
 
 def _paired(parts: Tensor, dtype: str) -> Tensor:
-    """Complex numbers of real ones, whose last axis has the two parts."""
+    """The complex tensor whose real and imaginary parts are the last axis."""
     if dtype == "bfloat16":
         raise ValueError(f"PyTorch has no complex numbers of {dtype}")
     return torch.complex(*parts.to(getattr(torch, dtype)).unbind(-1))
 
 
 def written(tensor: Tensor) -> str:
-    """An expression that makes it again, strides included."""
+    """An expression that constructs a tensor, strides included."""
     whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     whole.set_(tensor.detach().untyped_storage())
     dense = tensor.is_contiguous() and whole.numel() == tensor.numel()
@@ -139,7 +139,7 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
         between = torch.nan if floating(tensor) else 0
         shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
         wide = torch.full(shape, between, dtype=tensor.dtype, device=tensor.device)
-        wide[..., 1::2] = tensor  # not where its storage begins, as of any slice
+        wide[..., 1::2] = tensor  # with a storage offset, as most slices have
         return wide[..., 1::2]
     for axis, length in enumerate(tensor.shape if layout == "expanded" else ()):
         first = tensor.narrow(axis, 0, 1) if length > 1 else tensor
@@ -149,7 +149,7 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
 
 
 def dtype_of(tensor: Tensor) -> str:
-    """The name of its type."""
+    """The name of a tensor's type."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -157,7 +157,7 @@ def dtype_of(tensor: Tensor) -> str:
 
 
 def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> Forward:
-    """Run it; whether each output has a gradient is for autograd to say."""
+    """Run a call; autograd says which outputs are differentiable."""
     graph = Graph(call, tensors, wanted)
     followed = tuple(y.requires_grad for y in graph.outputs)
     return Forward(graph.outputs, followed, frozenset(graph.changed_leaves()))
@@ -165,14 +165,14 @@ def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> For
 
 # Why a double backward is wrong -----------------------------------------------------
 
-#: How a backward leaves autograd's graph, by how a person writes it.
+#: Source code by which a backward leaves autograd's graph.
 LEAVES = re.compile(
     r"\.(detach_?|item|tolist|numpy)\(\)|\.data\b|torch\.no_grad\(\)|\bnp\.\w+"
 )
 
 
 def cause_of(call: Any, bound: Bound) -> str:
-    """Why a second derivative is another one than the gradient's; "" if unknown."""
+    """The reason why a second derivative is not the gradient's; "" if unknown."""
     graph = Graph(call, bound.tensors, bound.wanted)
     inputs = [leaf for leaf in graph.leaves if not leaf.requires_grad]
     kept, left = list[str](), list[str]()
@@ -207,7 +207,7 @@ def cause_of(call: Any, bound: Bound) -> str:
 
 
 def forks() -> bool:
-    """Whether a fork of this process can run it: no GPU, and nothing with threads."""
+    """Whether a fork of this process can run PyTorch: no GPU, no compiler, no JAX."""
     threads = {"torch._inductor.async_compile", "jax"} & sys.modules.keys()
     return hasattr(os, "fork") and not (threads or torch.cuda.is_available())
 
@@ -235,7 +235,7 @@ def bind(
 def require_fit(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise ValueError for arguments that the signature does not take, if any is."""
+    """Raise ValueError for arguments that do not fit a signature, if there is one."""
     owner = getattr(function, "__self__", None)
     takes: Any = getattr(function, "forward", function)
     if inspect.isclass(owner) and issubclass(owner, torch.autograd.Function):
@@ -258,12 +258,12 @@ def require_fit(
 def observed(
     candidate: Any, given: Sequence[Any], tensors: Sequence[Any], *how: Any
 ) -> dict[str, Any]:
-    """What `runs.observe` says of a candidate; `given` is a reference's `Call`."""
+    """The `runs.observe` of a candidate; `given` are fields of a reference's `Call`."""
     call = bind(candidate, Call(candidate, *given), tensors)
     return vars(observe(call, tensors, *how))
 
 
-#: What a process needs that has the candidate, and is told the reference's call.
+#: The functions that a candidate's process needs to bind the reference's call.
 BINDING = require_fit, bind, observed
 
 
@@ -271,7 +271,7 @@ BINDING = require_fit, bind, observed
 
 
 def device(name: str) -> str:
-    """The device; ValueError where there is none."""
+    """The name of a device; ValueError where there is none."""
     known("device", name.partition(":")[0], ("cpu", "cuda"))
     if name != "cpu" and not torch.cuda.is_available():
         version = torch.__version__
@@ -280,16 +280,16 @@ def device(name: str) -> str:
 
 
 def precision(dtype: str) -> contextlib.AbstractContextManager[None]:
-    """PyTorch's types need no setting."""
+    """Set nothing: PyTorch's types need no setting."""
     return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def settings(device: str, compute: str | None) -> Iterator[None]:
-    """Set what all trials run under; the caller's settings come back.
+    """Set PyTorch for all trials; restore the caller's settings afterwards.
 
-    Neither autocast nor no_grad around the check has a say. What is compiled meanwhile
-    keeps its buffers: a graph is swept more than once.
+    An autocast or no_grad around the check has no effect. Graphs that are compiled
+    meanwhile keep their buffers, since a graph is swept more than once.
     """
     has = hasattr(functorch, "donated_buffer")  # older versions keep them anyway
     kept = functorch.patch(donated_buffer=False) if has else contextlib.nullcontext()
@@ -311,7 +311,7 @@ def settings(device: str, compute: str | None) -> Iterator[None]:
 def _products_on_a_gpu(device: str, compute: str | None) -> Iterator[None]:
     """Set TF32 only where it is asked for, and sums of 16 bits in float32, as `agree`.
 
-    By default cuDNN's convolutions have TF32, and a right one would be accused.
+    By default cuDNN's convolutions use TF32, and a right one would be rejected.
     """
     if device == "cpu":
         yield

@@ -1,4 +1,4 @@
-"""Forward and backward of one function, in the ways in which kernels are caught.
+"""Forward and backward of one function, in the ways in which kernels fail.
 
 Nothing is judged here. The module needs PyTorch alone, and the script of a finding
 holds its text (`gradwatch.harness.check.script`).
@@ -30,12 +30,12 @@ def replica(tensor: Tensor) -> Tensor:
 
 
 def replicas(tensors: Sequence[Any]) -> list[Any]:
-    """A copy of each: what is handed to a function may be written to."""
+    """A copy of each tensor, as a function may write to its arguments."""
     return [None if tensor is None else replica(tensor) for tensor in tensors]
 
 
 def _rolled(tensors: Sequence[Any]) -> list[Any]:
-    """The same numbers in other places; integers and booleans stay where they are."""
+    """Copies with floats in other places; integers and booleans stay in theirs."""
     return [
         tensor.detach().roll(1 + tensor.numel() // 3)
         if floating(tensor) and tensor.numel() > 1
@@ -52,12 +52,12 @@ def same(a: Tensor | None, b: Tensor | None) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.numel() and not all(t.untyped_storage().nbytes() for t in (a, b)):
-        return False  # who recovers its inputs may free them
+        return False  # a function that can recover its inputs may free them
     return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 class Graph:
-    """One forward pass, alive: its leaves, its outputs, and what they were."""
+    """One forward pass, alive: its leaves, its outputs, and copies of these."""
 
     def __init__(
         self, function: Function, tensors: Sequence[Tensor], wanted: Sequence[bool]
@@ -77,7 +77,7 @@ class Graph:
                     self.outputs = tuple(function(*self.given))
                 break
             except RuntimeError as error:
-                # PyTorch lets nobody write to a leaf, but to what a layer before made.
+                # PyTorch forbids writes to a leaf, but not to another layer's output.
                 if by_copies or "leaf Variable" not in str(error):
                     raise
         self.first_outputs = [y.detach().clone() for y in self.outputs]
@@ -104,9 +104,9 @@ class Graph:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While a module has these leaves, and what the pass before left in it."""
+        """Give a module these leaves, and the attributes its last pass has set."""
         holding = getattr(self.function, "holding", lambda _: nullcontext())
-        bound = getattr(self.function, "function", None)  # a script has no other
+        bound = getattr(self.function, "function", None)  # in a script there is none
         parts = list(getattr(bound, "modules", list)())
         with holding(self.given):
             for part, left in self.left.items():
@@ -117,11 +117,11 @@ class Graph:
     def swept(
         self, outputs: Sequence[Tensor], dys: Sequence[Tensor], again: bool = False
     ) -> Sequence[Tensor | None]:
-        """The gradient by each source, with a graph of its own for a second sweep.
+        """The gradient by each source; `again` makes it differentiable itself.
 
         A backward may run a module's forward again, and finds the module's tensors as
-        they were. What refuses `autograd.grad`, or gives a parameter no gradient by it,
-        is swept as in training.
+        they were. A graph that refuses `autograd.grad`, or has no gradient by a
+        parameter there, is swept as in training.
         """
         sources, found = self.sources, list[Tensor | None]()
         with self.held():
@@ -147,9 +147,9 @@ class Graph:
     def _as_in_training(
         self, outputs: Sequence[Tensor], dys: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        """What `.backward()` leaves in `.grad`; nothing is left there afterwards.
+        """The gradients that `.backward()` adds to `.grad`, which is then restored.
 
-        Of a graph of its own: there are such as can be swept once alone.
+        They are of a graph of its own, since some graphs can be swept only once.
         """
         fresh, asked = Graph(self.function, self.tensors, self.wanted), set(outputs)
         pairs = zip(self.outputs, fresh.outputs, strict=True)
@@ -168,13 +168,13 @@ class Graph:
                 leaf.grad = grad
 
     def changed_leaves(self) -> list[int]:
-        """Which tensors the function wrote to."""
+        """The indices of the tensors that the function wrote to."""
         pairs = enumerate(zip(self.given, self.tensors, strict=True))
         return [i for i, (now, before) in pairs if not same(now, before)]
 
 
 def copies(tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Copies that later calls cannot reach."""
+    """Copies that later calls cannot change."""
     return [None if t is None else t.detach().clone() for t in tensors]
 
 
@@ -192,9 +192,9 @@ def observe(
 
     Args:
         function: Takes copies of the tensors, returns a sequence of tensors.
-        tensors, wanted: What it is called with, and which of these need a gradient.
+        tensors, wanted: Its arguments, and which of these need a gradient.
         cotangents: One for each output; None where it is not differentiated.
-        frozen: Sets of tensors that need no gradient in a run more.
+        frozen: Sets of tensors; each needs no gradient in a further run.
         thorough: Also sweep one graph twice, the second time with another cotangent.
             Otherwise the second graph is alive in the first run, and there is no other.
     """
@@ -238,15 +238,15 @@ def _note(
     places: tuple[int, ...],
     gradients: Sequence[Tensor | None],
 ) -> None:
-    """Note gradients that have to be the same; of those that are, one copy is held."""
+    """Note gradients that have to be the same; equal ones are stored once."""
     pairs = zip(seen.gradients, gradients, strict=True)
     seen.others.append((how, places, [a if same(a, b) else b for a, b in pairs]))
 
 
 def _another(first: Graph) -> Graph:
-    """A graph of the same numbers in other places; of the same, where it refuses them.
+    """A graph of permuted inputs; of the same where the function refuses those.
 
-    Times have to ascend, for one; or there are more elements than before.
+    Times may have to ascend, or the outputs have other shapes.
     """
     function, wanted = first.function, first.wanted
     with suppress(Exception):  # whatever it raises
@@ -259,7 +259,7 @@ def _another(first: Graph) -> Graph:
 def _beside(
     graph: Graph, other: Graph, cotangents: Sequence[Tensor | None]
 ) -> Observation[Tensor]:
-    """What a graph gives while another one is alive, and whether it lasts."""
+    """The results of a graph while another one is alive, and whether they persist."""
     given = replicas(cotangents)
     gradients = graph.backward(given)
     seen = Observation(graph.first_outputs, copies(gradients), graph.given)
@@ -277,7 +277,7 @@ def _beside(
 def _mutated(
     first: Graph, cotangents: Sequence[Tensor | None], given: Sequence[Tensor | None]
 ) -> Iterator[tuple[str, int, str]]:
-    """What belongs to the caller, and was written to."""
+    """The caller's inputs and cotangents that were written to, as faults."""
     for i in first.changed_leaves():
         yield "input", i, "overwrites its input in the forward or the backward pass"
     for i, (before, after) in enumerate(zip(cotangents, given, strict=True)):
@@ -288,7 +288,7 @@ def _mutated(
 def _sweep_again(
     first: Graph, cotangents: Sequence[Tensor | None], seen: Observation[Tensor]
 ) -> None:
-    """Note gradients of a second sweep with the negative cotangent, turned back.
+    """Note gradients of a second sweep with the negative cotangent, negated again.
 
     A gradient is linear in its cotangent; a factor of two would round tiny numbers.
     """
@@ -329,8 +329,8 @@ def differentiated(
     if not second:
         return [None] * len(sources)
     pulled, at = [dx for dx, _ in second], [v for _, v in second]
-    # The node of a Function marked once_differentiable hangs beside the graph: asked
-    # for the gradient by an input, PyTorch passes it by and returns None.
+    # The node of a Function marked once_differentiable is no ancestor of an input: for
+    # the gradient by an input PyTorch skips it and returns None, where it should raise.
     if any(node.name() == "torch::autograd::Error" for node in nodes_behind(pulled)):
         zeros = [torch.zeros_like(dx) for dx in pulled]
         torch.autograd.backward(pulled, zeros, retain_graph=True)
@@ -356,7 +356,7 @@ def _forwards(
     cotangents: Sequence[Tensor | None],
     tangents: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """By dual numbers, of which torch.func.jvp is made, too."""
+    """The JVP of each output, by dual numbers, as in torch.func.jvp."""
     dual: Any = torch.autograd.forward_ad
     with dual.dual_level():
         with warnings.catch_warnings():  # PyTorch's own import, at its first dual

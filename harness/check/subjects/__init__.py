@@ -1,4 +1,4 @@
-"""What is checked against what: functions and modules as functions of tensors alone."""
+"""The references of checks: functions and modules as functions of tensors alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 
 def subject_of(given: Any, of_jax: bool = False) -> Any:
-    """A reference in any of its forms; UnknownName or TypeError where it is none."""
+    """The subject of a reference in any form; UnknownName or TypeError for others."""
     if isinstance(given, (str, Op)):
         return OpSubject(catalogue.load_op(given) if isinstance(given, str) else given)
     if not callable(given):
@@ -41,7 +41,7 @@ class OpSubject:
 
     @functools.cached_property
     def own(self) -> Callable[..., Any]:
-        """PyTorch's own call, which is what is judged without a candidate."""
+        """PyTorch's own call, which is judged where there is no candidate."""
         import torch
 
         return functools.partial(self.op.said("autograd", "torch"), torch)
@@ -76,11 +76,11 @@ class OpSubject:
         return dict(trial.kwargs)
 
     def cost(self, trial: Trial, most: float) -> Cost:
-        """What a call takes, by the inputs: a page has few operations."""
+        """The cost of a call, estimated by its inputs: a page has few operations."""
         return Cost(sum(trial.sizes), 1)
 
     def admit(self, trial: Trial, most: float) -> None:
-        """Raise what it raises for a trial; who counts ends beyond `most`."""
+        """Run the reference at a trial, and raise as it does; `most` is not used."""
         bound = self.bound(trial)
         trial.framework.forward(bound.call, bound.tensors, bound.wanted)
 
@@ -92,7 +92,7 @@ class OpSubject:
         trial: Trial,
         compute: str | None = None,
     ) -> Question:
-        """Its formula's gradients, outputs and state."""
+        """The formula's gradients, outputs and state."""
         arrays = map(trial.framework.array_of, bound.tensors)
         along = zip(bound.names, tangents, strict=True)
         problem = Problem(

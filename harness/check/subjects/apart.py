@@ -1,4 +1,4 @@
-"""A candidate that nobody trusts: run in a process of its own, judged here."""
+"""An untrusted candidate: run in a process of its own, judged here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gradwatch.harness.workers.process import Process
 
 #: Seconds for a step of a training.
 PATIENCE = 60.0
-#: What `loop.Training.observe` is told, when there is no training any more.
+#: The source that `loop.Training.observe` executes, once there is no training left.
 OBSERVED = text_of(pytorch, observation, calls, runs, *pytorch.BINDING)
 OBSERVED += (
     f"\n\nimport inspect\nfrom dataclasses import replace\nARGUMENTS = {ARGUMENTS!r}"
@@ -41,18 +41,18 @@ OBSERVED += (
 
 
 class Apart(Elsewhere):
-    """A candidate that nobody trusts, in a confined process that runs a script.
+    """An untrusted candidate in a confined process that runs a script.
 
-    What is sent there are tensors and our own code; what comes back are tensors and
-    texts, and nothing that it changes is here. The training comes first: nothing has
-    happened there that does not happen in anybody's. `seconds` are for an answer in a
-    trial; `loop.loaded` gets the rest. ValueError where it cannot be loaded.
+    The requests are tensors and our own code, the replies tensors and texts; it can
+    change nothing in this process. The training comes first, so that until then its
+    process looks like anybody's training. `seconds` limit a reply in a trial;
+    `loop.loaded` gets the other arguments. ValueError where it cannot be loaded.
     """
 
     def __init__(
         self, seconds: float, folder: str, name: str, init: Any = None
     ) -> None:
-        self.__qualname__ = name.rpartition(":")[2]  # for who names it
+        self.__qualname__ = name.rpartition(":")[2]  # for `name_of`
         self._named, self._seconds = ("load", folder, name, init), seconds
         self._open = contextlib.ExitStack()
         self._process: Process | None = None
@@ -64,15 +64,15 @@ class Apart(Elsewhere):
             raise ValueError(f"the candidate cannot be loaded: {error}") from None
 
     def train(self, *request: Any) -> dict[str, list[Any]]:
-        """What `loop.Training` answers; Raised where the candidate raises."""
+        """The reply of `loop.Training`; Raised where the candidate raises."""
         self._has_trained = True
         kind = dict[str, list[Tensor | None]]
         found: dict[str, list[Any]] = self._asked(kind, PATIENCE, *request)
         return found
 
     def observe(self, call: Any, *how: Any) -> Observation[Tensor]:
-        """See `runs.observe`; the call is that of the reference. May raise `Raised`."""
-        if self._has_trained:  # another one, that no training has changed
+        """`runs.observe` for the reference's call; Raised where the candidate does."""
+        if self._has_trained:  # load it again, unchanged by the training
             self._asked(None, self._seconds, *self._named)
             self._has_trained = False
         given = call.args, call.kwargs, call.state, call.draws
@@ -81,7 +81,7 @@ class Apart(Elsewhere):
         return seen
 
     def close(self) -> None:
-        """End it, and remove what it has written."""
+        """End the process, and remove its files."""
         self._open.close()
 
     def _asked(self, kind: Any, seconds: float, *request: Any) -> Any:
@@ -92,7 +92,7 @@ class Apart(Elsewhere):
                 self._asked(None, self._seconds, *self._named)
 
         def limited() -> None:
-            """Kill it where it takes half of the memory."""
+            """Kill the process where it takes half of the memory."""
             with contextlib.suppress(psutil.Error):
                 if process.process.memory_info().rss > memory() // 2:
                     process.kill()
@@ -103,11 +103,11 @@ class Apart(Elsewhere):
         except Died as why:
             self._process = None
             raise Raised(f"ended the process: {why}", ended=True) from None
-        try:  # data alone, whatever the bytes are
+        try:  # decode as data: the bytes may be anything, and no code runs
             said = decoded(content)
             raised = str(said.get("raised", ""))
             found = raised or msgspec.convert(unpacked(said["found"]), kind)
-        except Exception:  # noqa: BLE001  # likewise
+        except Exception:  # noqa: BLE001  # whatever the bytes are
             raise Raised("wrote into the pipe of its process", ended=True) from None
         if raised:
             raise Raised(legible(raised))
@@ -121,12 +121,12 @@ class Apart(Elsewhere):
         begin = fork.__name__, fork.become.__name__
         begun = Process(*begin, *where, stdout=None, alone=True)
         self._open.callback(begun.close)
-        self.missing = pickle.loads(begun.heard(PATIENCE))  # of our own code, still
+        self.missing = pickle.loads(begun.heard(PATIENCE))  # only our own code ran
         return begun
 
 
 def unpacked(found: Any) -> Any:
-    """What was found, with tensors for what `loop.packed` has made of them."""
+    """The tensors and containers that `loop.packed` has packed."""
     if isinstance(found, (list, tuple)):
         return [unpacked(one) for one in found]
     if not isinstance(found, dict):

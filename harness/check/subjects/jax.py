@@ -1,4 +1,4 @@
-"""A function of JAX's as what is checked against; its truth is its jaxpr's."""
+"""A function of JAX's as a reference; its truth is its jaxpr's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JaxSubject(OpSubject):
         self.name, self._made = name_of(given), dict[Any, Op]()
 
     def op_at(self, trial: Trial) -> Op:
-        """The op for tensors of these types, and what else the call is given."""
+        """The op for the types of a trial's tensors and its other arguments."""
         tensors = trial.tensors
         wide = bool(jax.config.jax_enable_x64) or trial.dtype == "float64"
         with jax.enable_x64(wide):
@@ -56,7 +56,7 @@ class JaxSubject(OpSubject):
         )
 
     def _names(self, trial: Trial) -> Iterator[str]:
-        """Of each tensor, as the signature and the containers say it."""
+        """The name of each tensor, by the signature and the containers."""
         used, parameters = trial.framework, parameters_of(self.given, len(trial.args))
         for path, leaf in used.paths((trial.args, dict(trial.kwargs))):
             if used.tensors(leaf):
@@ -75,13 +75,13 @@ class JaxSubject(OpSubject):
         return {}  # the formula has them
 
     def truth(self, *asked: Any) -> Question:
-        """The right tensors; what cannot be followed is refused before it runs."""
+        """The right tensors; raises here where the jaxpr cannot be followed."""
         question = super().truth(*asked)
         _ = question.names
         return question
 
     def cost(self, trial: Trial, most: float) -> Cost:
-        """What a call takes."""
+        """The cost of a call, by its jaxpr."""
         formula: Any = self.op_at(trial).said("formula")
         cost: Cost = formula.cost([tuple(t.shape) for t in trial.tensors])
         return cost

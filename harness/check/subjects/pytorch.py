@@ -1,4 +1,4 @@
-"""A PyTorch function or module as what is checked against; its truth by tracing."""
+"""A PyTorch function or module as a reference; its truth by tracing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TorchSubject:
     _last: tuple[Trial, Bound] | None = None
 
     def __init__(self, given: Callable[..., Any]) -> None:
-        # What is judged without a candidate, and what is traced.
+        # The function judged where there is no candidate, and the one that is traced.
         self.own, self.function = given, _uncompiled(given)
         self.name, self._costs = name_of(self.function), dict[Any, Cost]()
         is_module = isinstance(self.function, torch.nn.Module)
@@ -51,14 +51,14 @@ class TorchSubject:
         return tuple({n for t in self.state.values() for n in t.shape})
 
     def cost(self, trial: Trial, most: float) -> Cost:
-        """What a call takes; it is not counted on beyond `most`."""
+        """The cost of a call, counted up to `most`."""
         known = self._costs.get(_shapes(trial))
         if known is None or not (known.whole or known.work > most):
             self.admit(trial, most)
         return self._costs[_shapes(trial)]
 
     def admit(self, trial: Trial, most: float) -> None:
-        """Raise what it raises for a trial; a call ends where it takes over `most`."""
+        """Run the reference at a trial and raise as it does; stop beyond `most`."""
         bound = self.bound(trial, traced=False)
         self._costs[_shapes(trial)] = cost_of(
             bound.call, bound.tensors, bound.wanted, most
@@ -70,7 +70,7 @@ class TorchSubject:
         return state_of(self.function)
 
     def bound(self, trial: Trial, traced: bool = True) -> Bound:
-        """The tensors of a trial and of the module, and what runs for these."""
+        """The tensors of a trial and of the module, and the trace of the call."""
         if self._last and self._last[0] is trial:
             return self._last[1]
         state = self._state(trial)
@@ -99,7 +99,7 @@ class TorchSubject:
         return bound
 
     def _state(self, trial: Trial) -> State:
-        """The module's tensors, mostly a little off: a bias of 0 hides much."""
+        """The module's tensors, mostly perturbed: a bias of 0 hides mistakes."""
         if trial.state is not None:
             return dict(trial.state)
         rng = np.random.default_rng([*trial.seed, 2])
@@ -137,9 +137,7 @@ class TorchSubject:
         def build(wide: Any) -> dict[str, graph.Node]:
             made = traced.graph(wide)
             if any(made.outputs[name].shape != v.shape for name, v in dy.items()):
-                made = traced.as_run().graph(
-                    wide
-                )  # rounding decides how many there are
+                made = traced.as_run().graph(wide)  # rounding decides the shapes
             outputs = {name: made.outputs[name] for name in dy}
             inputs = {name: made.leaves[name] for name in at}
             found, unreached[:] = derivatives(trial.order, outputs, inputs, dy, along)
@@ -152,7 +150,7 @@ class TorchSubject:
         """Whether the steps of the forward have the slope of its values, in float64.
 
         They have another one where it rounds, or looks for a root by bisection. A
-        detach is meant, but where an `autograd.Function` runs, or a hook gives it.
+        detach is intended, except where an `autograd.Function` runs or a hook makes it.
         """
 
         def widened(value: Any) -> Any:
@@ -197,7 +195,7 @@ class TorchSubject:
 
 
 def seed_of_draws(seed: Sequence[int]) -> int:
-    """The seed of what a function draws in a trial."""
+    """The seed of the random numbers that a function draws in a trial."""
     return int(np.random.default_rng([*seed, 3]).integers(2**31))
 
 
@@ -206,7 +204,7 @@ def _shapes(trial: Trial) -> tuple[tuple[int, ...], ...]:
 
 
 def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What `torch.compile` was given: its result cannot be traced."""
+    """The function that was given to `torch.compile`, whose result has no trace."""
     plain = getattr(function, "_torchdynamo_orig_callable", function)
     module: Callable[..., Any] = getattr(plain, "_orig_mod", plain)
     return module
