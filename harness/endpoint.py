@@ -38,15 +38,15 @@ _LONGEST_LOG = 256 << 20  # bytes: an op that prints endlessly must not fill the
 
 
 class DeviceLost(Exception):
-    """The GPU answers every further call of this process with the same error."""
+    """The GPU is lost: every further call of this process gets the same error."""
 
 
 def work(number: int, framework: str, timed: bool) -> None:
-    """Worker entry point: tell the facts, serve descriptor `number`, end without delay.
+    """Worker entry point: send the facts, serve descriptor `number`, end at once.
 
-    The interpreter's own end is not waited for: OneFlow's takes a third of a second.
+    It skips the interpreter's own shutdown, which takes OneFlow a third of a second.
     """
-    os.set_inheritable(number, False)  # what a page starts need not know of it
+    os.set_inheritable(number, False)  # processes of a page must not inherit it
     adopt_orphans()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -63,15 +63,15 @@ def work(number: int, framework: str, timed: bool) -> None:
 
 
 def serve(channel: Any, framework: str, timed: bool = False) -> None:
-    """Answer requests until nobody asks any longer.
+    """Answer requests until the pipe is closed.
 
-    Where gradients are judged and not `timed` as well, each page has a fork of this
-    process; where a framework cannot be forked, this process ends before another page
-    if one has changed it.
+    Where gradients are only judged, not `timed`, each page gets a fork of this process;
+    where a framework cannot be forked, this process ends before the next page if the
+    last one has changed it.
 
     Raises:
-        DeviceLost: A request has lost the device. It gets no answer, so that the crash
-            is its own, and the next ones get another process.
+        DeviceLost: A request has lost the device. It gets no answer, so that it counts
+            as the crash, and the next ones get another process.
     """
     fork, page = Fork(lambda asked: answer(decoded(asked)), lambda: channel.close()), ""
     while True:
@@ -83,7 +83,7 @@ def serve(channel: Any, framework: str, timed: bool = False) -> None:
         if request["request"] != "evaluate" or timed:
             channel.send_bytes(answer(request))
             continue
-        # Not where each would compile again, nor on a GPU, which no fork can use.
+        # Not where each fork would compile again, nor on a GPU, which no fork can use.
         forks = traits_of(framework).forks and request["device"] == "cpu"
         apart = forks and not traits_of(request["backend"]).compiles
         if request["op"] != page:
@@ -94,7 +94,7 @@ def serve(channel: Any, framework: str, timed: bool = False) -> None:
         try:
             channel.send_bytes(fork.ask(content) if apart else answer(request))
         except Died as how:
-            if how.code < 0:  # what the page was doing has been written
+            if how.code < 0:  # the fork has written its traceback already
                 faulthandler.disable()
                 with contextlib.suppress(OSError):  # of SIGKILL
                     signal.signal(-how.code, signal.SIG_DFL)
@@ -103,7 +103,7 @@ def serve(channel: Any, framework: str, timed: bool = False) -> None:
 
 
 def answer(request: Mapping[str, Any]) -> bytes:
-    """The handler's answer, or the error, with the nonce that none but it can know.
+    """The handler's answer or its error, with the request's secret nonce.
 
     `DeviceLost` is raised, see `serve`.
     """
@@ -127,7 +127,7 @@ def answer(request: Mapping[str, Any]) -> bytes:
 def _confirm_device() -> None:
     """Wait for a GPU that is in use: its errors arrive later, at any call.
 
-    Most are sticky (CUDA runtime API, "Error Handling"). What is raised here belongs to
+    Most are sticky (CUDA runtime API, "Error Handling"). An exception here belongs to
     the request that has just been handled.
     """
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
@@ -156,9 +156,9 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
             else:
                 devices = {device: backend.missing(device) for device in DEVICES}
                 backends[name] |= {"version": backend.version(), "devices": devices}
-    # Some import the rest of themselves at their first backward. That takes half a
-    # second (sympy), which would be in the first time of whoever is first; and its
-    # 40,000 objects every collection would look at if they came after those that
+    # Some frameworks import further modules at their first backward. That takes half a
+    # second (sympy), which would be part of the first time measured; and every garbage
+    # collection would traverse the 40,000 objects if they came after those that
     # `integrity.remember` freezes.
     module = sys.modules.get(framework)
     with contextlib.suppress(Exception):  # a broken one is reported where it is used
@@ -178,7 +178,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    # It imports the judge, which most do not need.
+    # It imports the judge, which most workers do not need.
     module = importlib.import_module(f"{__package__}.selftest.examine")
     return dict(module.examine(request))
 

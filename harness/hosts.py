@@ -1,7 +1,7 @@
 """Hosts: has the workers of a Dask cluster judge, one op after the other.
 
-Names and bytes travel, and one function by name. A host that has other code than this
-machine refuses. Dask runs again elsewhere what a host was at when it was lost.
+Only names and bytes are sent, and one function by name. A host whose code differs from
+this machine's refuses. Dask runs the op of a lost host again on another one.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 CONNECTING = 15.0  # seconds for the scheduler to answer
 PATIENCE = 45.0  # seconds for the first host to come: less than a minute
-#: How often an error of the host itself, such as no memory, is tried elsewhere.
+#: Further hosts for an op after an error of the host itself, such as no memory.
 RETRIES = 2
 
 Answer = tuple[str, str, Agreement]  # the machine, why it refuses, its verdicts
 
-#: One op at a time. And Linux ends the workers with the *thread* that started them
-#: (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
+#: A thread for one op at a time. Linux ends the workers with the *thread* that started
+#: them (prctl(2), PR_SET_PDEATHSIG): this one lives as long as the process.
 _keeper = ThreadPoolExecutor(1, "gradwatch-host")
 
 
@@ -54,13 +54,13 @@ def connected(address: str) -> Client:
     """A client of the scheduler at an address.
 
     Raises:
-        ValueError: It is none; the message says what one looks like.
-        Required: Nobody answers there.
+        ValueError: It is no such address; the message shows the form of one.
+        Required: No scheduler answers there.
     """
     scheme, _, place = address.partition("://")
     if scheme not in ("dask", "tls") or not place:
         raise ValueError(f"{address!r} is not local, dask://HOST:PORT or tls://...")
-    from dask.distributed import Client  # an extra, for who asks
+    from dask.distributed import Client  # an optional dependency
 
     if scheme == "dask":
         say("dask:// is not protected: whoever reaches it runs code; tls:// is")
@@ -79,10 +79,10 @@ def agree_on_hosts(
     asked: Asked,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Agreement, list[str]]:
-    """Judge on hosts what is asked: the verdicts, and the names of the machines.
+    """Judge a request on hosts; return the verdicts and the names of the machines.
 
     Raises:
-        Required: No host is there, one runs other code, or two have other versions.
+        Required: There is no host, one has other code, or two have different versions.
     """
     from dask.distributed import as_completed
 
@@ -101,7 +101,7 @@ def agree_on_hosts(
     finally:
         client.cancel(futures)
     agreement = Agreement()
-    for key in names:  # as asked, whoever answered first
+    for key in names:  # in the order of the request, not of the answers
         agreement.add(answers[key][2])
     agreement.gone = known.gone(agreement.records, known.load())
     _refuse_mixture(agreement)
@@ -109,7 +109,7 @@ def agree_on_hosts(
 
 
 def _answer(future: Future[Any], op: str) -> Answer:
-    """What a host has said of an op; a crash of the op if it took hosts with it."""
+    """The reply of a host on an op; a crash of the op if several hosts died of it."""
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker
 
@@ -138,7 +138,7 @@ def _refuse_mixture(agreement: Agreement) -> None:
 
 
 def code() -> str:
-    """Versions, and a digest of all files of ours and of the project's."""
+    """The versions, and a digest of our own files and the project's."""
     own = (ROOT / name for name in PROJECT.code if "*" not in name)
     places = (SOURCE / "harness", SOURCE / "impls", *own)
     digest = hashlib.sha256()
@@ -156,7 +156,7 @@ def code() -> str:
 
 
 def run(content: bytes) -> bytes:
-    """Judge an op, or say why not: an `Answer`."""
+    """Judge an op, or refuse; return a packed `Answer`."""
     return _keeper.submit(_run, content).result()
 
 

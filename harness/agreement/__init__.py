@@ -3,6 +3,6 @@
 - suite: runs trials on all backends and judges every tensor, in a process of its own
 - output: a run as JUnit XML and as Markdown
 - fuzz: `Hunt`: searches for inputs on which a backend fails, and shrinks them
-- calls: what a page calls, as straight-line code in a framework's names
-- store: findings as plain scripts that need only NumPy and the framework, and in words
+- calls: the calls of a page as straight-line code in a framework's names
+- store: findings as plain scripts that need only NumPy and the framework, and as text
 """

@@ -1,7 +1,7 @@
-"""Writes what a page calls as straight-line code in a framework's own names.
+"""Writes the calls of a page as straight-line code in a framework's own names.
 
 The page's function runs once on stand-ins that note each call. It branches on shapes
-and attributes alone, which the graph engine knows of what a formula computes.
+and attributes alone; the graph engine computes the shapes of a formula's tensors.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gradwatch.impls.backends._torchlike_names import ArrayNames
 from gradwatch.impls.contract import Problem, Unsupported, as_tuple
 
 TORCH_LIKE = ("torch", "oneflow")
-WIDTH = 88  # characters of a line: a call used once stands inside another up to here
+WIDTH = 88  # characters of a line: up to here a call used once is nested in another
 
 
 class Unwritten(Exception):
-    """The function asks for more than shapes: it is no straight line of calls."""
+    """The function needs more than shapes: it is no straight line of calls."""
 
 
 class Tape:
@@ -41,7 +41,7 @@ class Tape:
         return Noted(self, name, value)
 
     def written(self, results: Mapping[str, Any]) -> list[str]:
-        """The code that assigns the results; what is used once is written in place."""
+        """The code that assigns the results; a value used once is written in place."""
         lines = dict(self.lines)
         for target, result in results.items():
             lines[target] = _code(result)
@@ -61,7 +61,7 @@ class Tape:
 
 
 class Noted:
-    """Stands for a tensor, or for a name of the framework: code, and a known value."""
+    """A stand-in for a tensor or a name of the framework: code, and a known value."""
 
     def __init__(self, tape: Tape, code: str, value: Any = None) -> None:
         self._tape, self._code, self._value = tape, code, value
@@ -98,7 +98,7 @@ class Noted:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    __hash__ = None  # type: ignore[assignment]  # comparing two notes a call, too
+    __hash__ = None  # type: ignore[assignment]  # a comparison is a call, too
 
 
 def _operator(method: str, form: str) -> Callable[..., Noted]:
@@ -141,7 +141,7 @@ def _code(value: Any) -> str:
 
 
 def _computed(function: Any, args: Any, options: Any = None) -> Any:
-    """The value of a call by the graph engine; None where it is not to be had."""
+    """The value of a call by the graph engine; None where it cannot compute one."""
     try:
         return function(*_plain(args), **_plain(options or {}))
     except (Unwritten, AttributeError, TypeError, NotImplementedError):
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
 
 
 class Names:
-    """What a formula calls: noted in a framework's names, computed by the graph's."""
+    """The functions of a formula: noted in a framework's names, computed by graph's."""
 
     def __init__(self, tape: Tape, framework: str) -> None:
         self._tape, self._framework = tape, framework
@@ -220,7 +220,7 @@ def _for_paddle(tape: Tape, name: str, args: Any, options: Any) -> Any:
 def calls(problem: Problem, framework: str, dialect: str) -> list[str]:
     """The lines of code that compute the outputs of a problem.
 
-    Of the dialect "custom", the gradients as well.
+    For the dialect "custom", the gradients as well.
 
     Raises:
         Unwritten: The page needs more than shapes, or is no call of the framework's.

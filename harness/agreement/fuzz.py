@@ -41,12 +41,12 @@ MOST = 256  # elements of an input: larger ones take longer and find nothing mor
 TRIES = 50  # cases drawn for one that the op admits
 
 Rng = np.random.Generator
-#: A trial, and what it shows.
+#: A trial, and the finding it shows.
 Suspect = tuple[Trial, FindingRecord]
 
 
 def draw(op: Op, source: str, seed: int) -> list[Trial]:
-    """Draw the trials of a seed, each with a unique name; none that is not admitted.
+    """Draw the trials of a seed that the op admits, each with a unique name.
 
     One in `RISKY` can crash a worker: it has an empty input or is an odd case.
     """
@@ -73,7 +73,7 @@ def draw(op: Op, source: str, seed: int) -> list[Trial]:
 
 @dataclass
 class Hunt:
-    """A run of the fuzzer; `seen` are the ids of what it has found already.
+    """A run of the fuzzer; `seen` are the ids of known findings.
 
     `at` guards the code of an op's page at a case. `judged` counts verdicts; `missing`
     says why a backend gave none; `broken` are ops whose formula has failed.
@@ -95,8 +95,8 @@ class Hunt:
         """Yield each finding and its script twice: at once, and again after shrinking.
 
         None comes after each op, and each attempt to shrink. An op whose page fails is
-        taken out. One step may end after the budget, in seconds; what is not shrunk by
-        then stays as it was found.
+        removed. One step may end after the budget, in seconds; findings that are not
+        shrunk by then stay as they are.
         """
         end = time.monotonic() + budget
         for turn in itertools.count():
@@ -147,7 +147,7 @@ class Hunt:
         """The smallest trial that shows a finding, as far as the time allows."""
 
         def shown(small: Trial) -> FindingRecord | None:
-            taken = False  # the op's formula may take no such shape
+            taken = False  # the op's formula may refuse the shape
             with self.at(small.op, ""), suppress(*REFUSALS):
                 reference(small.problem)
                 taken = True
@@ -165,7 +165,7 @@ class Hunt:
     def _described(self, suspect: Suspect) -> tuple[FindingRecord, str]:
         """A finding and its script."""
         trial, found = suspect
-        # Without positions in our code.
+        # A position in our own code is no part of the message.
         message = re.sub(r" in \w+ \(evaluate.py:\d+\)", "", found.record.message)
         record = structs.replace(found.record, message=message, case=trial.name)
         shapes = {name: [*a.shape] for name, a in trial.problem.inputs.items()}
@@ -201,7 +201,7 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
 
 
 def _plainer(trial: Trial) -> Iterator[Trial]:
-    """In C order; with a cotangent of ones; an input all ones, or of few digits."""
+    """The trial in C order, with cotangents of ones, inputs of ones or few digits."""
     if (trial.layout, trial.cotangent_layout) != ("contiguous", "contiguous"):
         yield replace(trial, layout="contiguous", cotangent_layout="contiguous")
     problem = trial.problem
@@ -215,7 +215,7 @@ def _plainer(trial: Trial) -> Iterator[Trial]:
                 yield replace(trial, problem=replace(problem, inputs=inputs))
 
 
-# What is drawn --------------------------------------------------------------------
+# Random cases ---------------------------------------------------------------------
 
 
 def _one(rng: Rng, among: Sequence[Any]) -> Any:

@@ -25,7 +25,7 @@ Place = TypeVar("Place")
 def grouped(
     records: Iterable[AgreeRecord], place: Callable[[AgreeRecord], Place]
 ) -> dict[Place, list[AgreeRecord]]:
-    """Records by their place; of each the one that says most comes first.
+    """Records by their place, the most informative one of each first.
 
     That is one without a number, as of a crash, then one with a diagnosis, then one
     with a large error.
@@ -43,11 +43,11 @@ def grouped(
 
 @dataclass(frozen=True)
 class Overall:
-    """What a table shows of an op on a backend.
+    """The cell of an op and a backend in a table.
 
     The verdict is that of the worst record, which is unexpected or else a known defect;
     where all are right, it is imprecise, agree, vacuous or unsupported. `unexpected`
-    are counted; `listed` says whether a known defect is among them.
+    is a count; `listed` says whether a known defect is among the records.
     """
 
     verdict: str
@@ -70,9 +70,9 @@ def overall(records: Sequence[AgreeRecord]) -> Overall:
 
 
 def badness(record: AgreeRecord) -> tuple[int, float]:
-    """Sorts records: the failing ones by verdict, the worst last, and then by ratio.
+    """A sort key of records: failing ones by verdict, the worst last, then by ratio.
 
-    What is imprecise comes before them: its ratio is the one to show.
+    Imprecise records sort between right and failing ones: their ratio is shown.
     """
     verdict = record.verdict
     rank = 0 if verdict in PASSING else VERDICTS.index(verdict)
@@ -93,7 +93,7 @@ def junit(*suites: TestSuite) -> str:
 
 def suite_of(document: Judged) -> TestSuite:
     """One test case for each op and backend."""
-    # Few runs want it, and it is a fifteenth of what all of them import.
+    # Few runs need it, and its import is a fifteenth of all imports.
     from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 
     suite = TestSuite("gradwatch agree")

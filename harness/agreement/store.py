@@ -107,7 +107,7 @@ def replay(finding: FindingRecord, folder: Path = FOLDER) -> tuple[str, str]:
     return state, output[-1] if output else ""
 
 
-# In words -------------------------------------------------------------------------
+# As text --------------------------------------------------------------------------
 
 
 def headline(finding: FindingRecord) -> str:
@@ -119,7 +119,7 @@ def headline(finding: FindingRecord) -> str:
 
 
 def defect(finding: FindingRecord) -> str:
-    """What is wrong, such as "batch_norm gives wrong y in float32"."""
+    """The defect in a phrase, such as "batch_norm gives wrong y in float32"."""
     record = finding.record
     op, tensor, dtype = record.op, record.tensor, record.dtype
     what = {
@@ -135,7 +135,7 @@ def defect(finding: FindingRecord) -> str:
 
 
 def details(record: AgreeRecord) -> str:
-    """A line of a docstring: exact value and error, or what was raised."""
+    """A line of a docstring: exact value and error, or the exception."""
     plain = (*DEATHS, "error", "malformed")
     if record.verdict in plain or record.tensor == "all":
         return record.message
@@ -151,7 +151,7 @@ def details(record: AgreeRecord) -> str:
 
 @cache
 def template(name: str) -> Any:
-    """A script's template, of the folder `templates`."""
+    """The template of a script, from the folder `templates`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -224,7 +224,7 @@ def repro(
 
 
 def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
-    """What is right of each tensor, for each way of breaking ties.
+    """The exact value and allowed error of tensors, for each way of breaking ties.
 
     All tensors that depend on the tie are included: a maximum that passes its cotangent
     on to both inputs is wrong, although each gradient is right by one convention.
@@ -242,7 +242,7 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
 def _right(truth: Truth, limit: float) -> dict[str, Any]:
     """The exact value of a tensor, the allowed error, and whether all is `known`.
 
-    Where an infinity is due, it is exact; where nothing is known, all is right.
+    An expected infinity has to be exact; where nothing is known, any value is right.
     Allowed errors have three digits, and are one number where they are the same.
     """
     exact, allowed = truth.value, limit * truth.radius

@@ -40,7 +40,7 @@ Pairs = dict[str, dict[str, Number]]
 
 
 class Asked(Struct, kw_only=True):
-    """What is to be judged; `settled` are cases, with the device, that are already."""
+    """A request to judge; `settled` are cases, with the device, judged already."""
 
     ops: Sequence[str]
     backends: Sequence[str]
@@ -57,7 +57,7 @@ class Asked(Struct, kw_only=True):
 
 
 class Agreement(Struct):
-    """Verdicts: on one trial, or on all of a run.
+    """The verdicts on one trial, or on all of a run.
 
     `pairs[op][a][b]` is the largest ratio of |a - b| to the sum of both radii.
     `missing` gives the reason why a backend did not run; `unrepeatable` the cases whose
@@ -85,11 +85,11 @@ class Agreement(Struct):
 
     @property
     def judged(self) -> bool:
-        """Whether anything was: a lack that a page declares leaves nothing to judge."""
+        """Whether any tensor was judged: a page may declare all it lacks."""
         return any(record.verdict != "unsupported" for record in self.records)
 
     def add(self, other: Agreement) -> None:
-        """Take in other verdicts."""
+        """Add other verdicts to these."""
         self.records += other.records
         self.missing |= other.missing
         self.unrepeatable += other.unrepeatable
@@ -116,7 +116,7 @@ class Agreement(Struct):
 def combined(
     before: AgreeSummary, now: AgreeSummary, records: Sequence[AgreeRecord]
 ) -> AgreeSummary:
-    """The summary of two runs, whose records these are, the newer ones last."""
+    """The summary of two runs from their records, the newer ones last."""
     ran = {record.backend for record in records}
     missing = before.missing | now.missing
     both = Agreement(
@@ -138,9 +138,9 @@ def judged(
     child: Child,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Agreement:
-    """The verdicts that a process with the job `judge` gives, as `agree` would.
+    """The verdicts of a process with the job `judge`.
 
-    An op whose page or formula cannot be run has one record, with what has happened.
+    An op whose page or formula cannot be run has one record, with the reason.
     """
     entries = known.load()  # a damaged file ends a run before it begins
     child.patience = asked.timeout
@@ -178,7 +178,7 @@ def unjudged(failed: Failed) -> AgreeRecord:
 
 
 def judge(content: bytes, link: Link) -> None:
-    """The job: judge what is asked, and hand over each trial."""
+    """Judge a request, and send the verdicts on each trial."""
     asked = msgspec.msgpack.decode(content, type=Asked)
     pages = link.kept(Pages)  # before the threads of the fleet
     fleet = link.kept(Fleet, jobs=asked.jobs)
@@ -203,7 +203,7 @@ def judge(content: bytes, link: Link) -> None:
 
 
 def _chosen(source: str, asked: Asked, load: Callable[[str], Op]) -> Iterator[Trial]:
-    """The trials of an op that are asked for."""
+    """The requested trials of an op."""
     op, stem = load(source), Path(source).stem
     others = [Path(other).stem for other in asked.ops if other != source]
     # The trials of two ops of one name could not be told apart.
@@ -247,7 +247,7 @@ def _judged(
     op, device = trial.problem.op.name, outcomes[0].task.device
     agreement = Agreement(trials=[(trial.name, device)])
     asked = Question.of(trial.problem, device=device)
-    # Pairs need all radii, so that the reference is there before anything is judged.
+    # Pairs need all radii, so the reference is computed before anything is judged.
     names = asked.right.graphs["first"] if pairs else asked.names
     tensors, judged = {}, dict[str, list[AgreeRecord]]()
     for outcome in sorted(outcomes, key=lambda outcome: outcome.task.backend):
@@ -281,15 +281,15 @@ def _judged(
     return agreement
 
 
-#: Wrong numbers.
+#: Verdicts on wrong numbers.
 _FAR = ("disagree", "nonfinite")
-#: Of unexpected verdicts, some seconds in all for one process.
+#: Diagnoses of unexpected verdicts, with some seconds in all for one process.
 _DIAGNOSES = Diagnoses()
 #: The fields that a record and a judgement have in common.
 _JUDGED = sorted(
     {one.name for one in fields(Judgement)} & set(AgreeRecord.__struct_fields__)
 )
-#: Of those, numbers of which six digits say enough: all were a fifth of the document.
+#: Those of them that are stored with six digits: all digits were 1/5 of the document.
 _BRIEF = ("ratio", "radius")
 
 
@@ -327,7 +327,7 @@ def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeReco
 def _name_outliers(
     wrong: Sequence[AgreeRecord], backends: set[str], apart: Pairs, limit: float
 ) -> None:
-    """Say in the records of what is wrong that all other backends agree."""
+    """Note in the records of wrong tensors that all other backends agree."""
     rest = backends - {record.backend for record in wrong}
     ratios = (apart.get(a, {}).get(b) or 0.0 for a in rest for b in rest)
     if len(rest) > len(backends) - len(rest) and max(ratios, default=0.0) <= limit:
@@ -341,8 +341,8 @@ def distances(
 ) -> Pairs:
     """The largest ratio of each two backends that have this tensor, in its shape.
 
-    Only elements with a finite reference and radius count. A number that is missing in
-    one of the two is infinitely far.
+    Only elements with a finite reference and radius count; nan in either has an
+    infinite ratio.
     """
     truth = right.radii().bounds[tensor]
     found = {name: all_of_it.get(tensor) for name, all_of_it in tensors.items()}
@@ -358,14 +358,14 @@ def distances(
         for i, name in enumerate(names[:-1]):
             gap = np.abs(np.stack(rows[i + 1 :]) - rows[i])
             ratios = np.where(gap == 0, 0.0, gap / (2 * truth.radius[sound]))
-            worst = ratios.max(1, initial=0.0)  # nan where one is nan
+            worst = ratios.max(1, initial=0.0)  # nan where any ratio is nan
             worst = np.where(np.isnan(worst), np.inf, worst).astype(np.float64)
             pairs[name] = dict(zip(names[i + 1 :], worst.tolist(), strict=True))
     return pairs
 
 
 def keep_worst(worst: Pairs, pairs: Pairs) -> None:
-    """Take in ratios where they are larger than what is there."""
+    """Add ratios that are larger than those in `worst`."""
     for name, row in pairs.items():
         own = worst.setdefault(name, {})
         for other, ratio in row.items():  # a million in a run
@@ -377,24 +377,24 @@ def keep_worst(worst: Pairs, pairs: Pairs) -> None:
 
 # Frameworks that compile each shape are judged in part, unless they and an op, or a
 # case, are named (all would take JAX half an hour): in C order, and in all regimes of
-# values, since the numbers of a tensor cost nothing.
+# values, since other values need no compilation.
 
 
 def precisions(backend: str) -> Sequence[str]:
-    """Those in which a sample is judged; empty where everything is."""
+    """The precisions of a backend's sample; empty where all trials are judged."""
     traits = traits_of(backend)
     return traits.sampled if traits.compiles else ()
 
 
 def in_sample(trial: Trial, backend: str) -> bool:
-    """Whether a backend is judged in a trial when nothing is named."""
+    """Whether a trial is in the sample of a backend, judged when nothing is named."""
     some, first = precisions(backend), next(iter(trial.problem.op.cases), "")
     kind = trial.case, trial.layout, trial.problem.dtype
     return not some or kind in {(first, "contiguous", dtype) for dtype in some}
 
 
 def explained(backends: Sequence[str]) -> dict[str, str]:
-    """What is judged of those backends that are judged in part, and why."""
+    """A note on each backend that is judged in part: which trials, and why."""
     return {
         backend: "judged in the first case of each op, in C order, in "
         f"{' and '.join(some)}: "

@@ -50,7 +50,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Refuses whatever is not data."""
+    """Refuses all but data."""
 
     def persistent_load(self, pid: Any) -> Any:
         """The array, the builtin scalar, or the dtype."""
@@ -80,7 +80,7 @@ def encoded(message: Any) -> bytes:
 
 
 def decoded(content: bytes) -> Any:
-    """The message.
+    """The message of some bytes.
 
     Raises:
         pickle.UnpicklingError: It holds more than data.
@@ -111,7 +111,7 @@ def lay_out(array: Array, layout: str) -> Array:
 
 
 def _sliced(array: Array) -> Array:
-    """The gaps hold NaN (or the largest integer), so that reading them is noticed."""
+    """Every second element of a buffer, with NaN or the largest integer between."""
     kind = array.dtype.kind
     between = np.iinfo(array.dtype).max if kind in "iu" else kind == "b" or np.nan
     wide = np.full((*array.shape[:-1], 2 * array.shape[-1]), between, array.dtype)
@@ -147,7 +147,7 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
 
 
 def numbers_in(array: Array) -> str:
-    """The elements as nested lists, each read back the same."""
+    """The elements as text, in nested lists; each evaluates to the same number."""
     if array.ndim:
         return f"[{', '.join(map(numbers_in, array))}]"
     return re.sub("nan|inf", r"np.\g<0>", str(array[()]))

@@ -1,4 +1,4 @@
-"""Runs one problem in this interpreter, in the ways that catch kernels.
+"""Runs one problem in this interpreter, in the ways in which kernels fail.
 
 Forward and backward run once, then the backward again on the same graph, then both from
 the start. On a GPU the bits may differ, as kernels add in another order each time
@@ -29,7 +29,7 @@ from gradwatch.impls.contract import (
 Request = Mapping[str, Any]
 Gradients = Mapping[str, Array | None]
 Cotangents = Sequence[Array | None]
-Way = tuple[str, Gradients]  # what was done, and the gradients that came out
+Way = tuple[str, Gradients]  # how the backward was run, and its gradients
 FROZEN = 4  # inputs that are frozen alone: each costs a forward and a backward
 
 
@@ -45,7 +45,7 @@ class PartlyFrozen(Problem):
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Those of the problem that are not frozen."""
+        """The inputs with a gradient, without the frozen ones."""
         return tuple(name for name in super().wanted if name not in self.frozen)
 
 
@@ -102,7 +102,7 @@ def evaluate(request: Request) -> dict[str, Any]:
 
 
 def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
-    """Run forward and backward once, or another order: the step, and the results.
+    """Run forward and backward once, or another order; return the step and results.
 
     These are copied at once: a later backward may write into the same memory.
     """
@@ -120,11 +120,11 @@ def _run(backend: Backend, problem: Problem) -> tuple[Step, dict[str, Any]]:
         read: dict[str, Any] = {name: copied(getattr(result, name)) for name in parts}
         return step, {**read, "dtypes": dict(result.dtypes)}
     finally:
-        step.wait()  # what is computed later must crash within its own task
+        step.wait()  # asynchronous work has to crash within its own task
 
 
 def copied(arrays: Mapping[str, Array | None]) -> dict[str, Array | None]:
-    """Arrays by name that share no memory with these."""
+    """Copies of arrays by name."""
     return {name: None if a is None else np.array(a) for name, a in arrays.items()}
 
 
@@ -146,7 +146,7 @@ def problem_of(request: Request) -> Problem:
     )
 
 
-#: The op of a page, which is read once.
+#: The op of a page; each page is read once.
 load_op = functools.cache(catalogue.load_op)
 
 
@@ -173,7 +173,7 @@ def in_short(error: BaseException) -> str:
 
 
 def _mutated(problem: Problem, request: Request) -> list[str]:
-    """The inputs and cotangents that were overwritten; an op updates its state."""
+    """The inputs, but for state, and the cotangents that were overwritten."""
     given: list[tuple[str, Array | None, Any]] = [
         (name, array, request["inputs"][name])
         for name, array in problem.inputs.items()
@@ -187,7 +187,7 @@ def _mutated(problem: Problem, request: Request) -> list[str]:
 
 
 def _swept(step: Step, given: Cotangents = (), numbers: Cotangents = ()) -> Gradients:
-    """The gradients of a backward, with these numbers in the cotangents `given`."""
+    """Run a backward with `numbers` in the cotangents `given`; return its gradients."""
     for array, its in zip(given, numbers, strict=True):
         if array is not None:
             array[...] = its
@@ -199,9 +199,9 @@ def _swept(step: Step, given: Cotangents = (), numbers: Cotangents = ()) -> Grad
 
 
 def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
-    """What came out under stress, and gradients whose memory was used again.
+    """Gradients under stress, and the names of those whose memory was used again.
 
-    The caller still held these when a later backward wrote over them.
+    A later backward overwrote these while the caller still held them.
     """
     problem, rolled = problem_of(request), problem_of(request)
     moved = [a for n, a in rolled.inputs.items() if n not in rolled.op.state]
@@ -213,7 +213,7 @@ def stressed(backend: Backend, request: Request) -> tuple[list[Way], list[str]]:
         each.forward()
     ways = [("another graph alive", _swept(step))]
     _swept(other)
-    held = copied(step.read().gradients)  # what was handed out has to be what it was
+    held = copied(step.read().gradients)  # these have to be the same as before
     reused = [n for n, g in ways[0][1].items() if not _same(held[n], g)]
     # Where a backend works on the cotangents' own memory, they can be others.
     narrow = request["device"] != "cpu" or problem.dtype not in ("float32", "float64")

@@ -1,7 +1,7 @@
-"""Forks for code of a page, and what is taken from a process that nobody trusts.
+"""Forks for code of a page, and the confinement of untrusted processes.
 
-Whatever a page changes ends with its fork. Untrusted code keeps processors, memory up
-to a limit, what it reads to compute, and one folder.
+Changes by a page end with its fork. Untrusted code may use the processors, memory up to
+a limit, the files that it reads to compute, and one folder to write in.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from gradwatch.harness.workers.lifetime import (
 )
 
 #: The exit status of a process in which a page has replaced something: the next page
-#: gets another. None else ends with it, unless a page does so on purpose.
+#: gets another process. No other process exits with it, unless a page does so.
 CHANGED = 86
-_ENDING = 1.0  # seconds for it to end by itself, once it has closed its pipe
-_PATIENCE = 60.0  # seconds for what is `forked` once
-#: Variables of the environment that such code gets; no other holds for a computation.
+_ENDING = 1.0  # seconds for a fork to end by itself, once it has closed its pipe
+_PATIENCE = 60.0  # seconds for a function that is `forked`
+#: Environment variables of untrusted code; no other one affects a computation.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CUDA_VISIBLE_DEVICES")
-#: What Python, PyTorch and a compiler read. Of /proc their own process alone.
+#: Paths that Python, PyTorch and a compiler read; in /proc their own process alone.
 READ = (
     *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/sys", "/dev"),
     *("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm"),
@@ -60,10 +60,10 @@ T = TypeVar("T")
 
 
 class Fork:
-    """Answers bytes with bytes, within `patience` seconds; begun at the first request.
+    """A fork that answers bytes with bytes within `patience` seconds.
 
-    Of a page: `forget` closes in the fork what only this process may use. It writes no
-    file of ours.
+    It begins at the first request. For a page, `forget` closes the connections of this
+    process in the fork, which cannot write our files.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Fork:
         self._process: ForkProcess | None = None
 
     def ask(self, content: bytes) -> bytes:
-        """The answer.
+        """The fork's answer to a request.
 
         Raises:
-            Died: It has ended in place of one; Late: it was killed for lack of one.
+            Died: It ended without an answer; Late: it took too long, and was killed.
         """
         if self._process is None:
             self._connection, theirs = Pipe()
@@ -108,17 +108,17 @@ class Fork:
                 asking.send_bytes(self._answer(asking.recv_bytes()))
         except (EOFError, OSError):
             os._exit(0)
-        finally:  # whatever a page does here, it is no copy of its caller
+        finally:  # the fork must not continue as a copy of its caller
             traceback.print_exc()
             os._exit(1)
 
     def close(self) -> None:
-        """Close the pipe to it; for another fork, which is to hear nothing of it."""
+        """Close the pipe to this fork; for other forks, which must not use it."""
         if self._process is not None:
             self._connection.close()
 
     def end(self, patience: float = 0.0) -> int:
-        """End it after that many seconds, if it runs at all; its exit code."""
+        """End the fork after so many seconds, if it runs; return its exit code."""
         if self._process is None:
             return 0
         ended, self._process = self._process, None
@@ -130,17 +130,17 @@ class Fork:
 
 
 def forked(function: Callable[[], T]) -> T:
-    """What a function returns or raises that may end its process, from a fork of it.
+    """Call a function that may end its process in a fork; return its result.
 
     Raises:
-        Died: It has ended in place of an answer; Late: it was killed for lack of one.
+        Died: It ended without an answer; Late: it took too long, and was killed.
     """
 
     def answer(content: bytes) -> bytes:
-        faulthandler.disable()  # how it ends is for this process to say
+        faulthandler.disable()  # the parent reports how it ends
         try:
             return pickle.dumps((function(), None))
-        except Exception as error:  # noqa: BLE001  # it is raised again over there
+        except Exception as error:  # noqa: BLE001  # the parent raises it again
             return pickle.dumps((None, error))
 
     fork = Fork(answer, patience=_PATIENCE)
@@ -158,15 +158,15 @@ def forked(function: Callable[[], T]) -> T:
 
 
 def bare_environment() -> dict[str, str]:
-    """Return what the environment has of `ENVIRONMENT`: no secret and no home."""
+    """The environment's variables of `ENVIRONMENT`: no secret and no home."""
     return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
 def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> None:
-    """Confine this process, and let it be a Python that runs a script, as people do.
+    """Confine this process, and replace it by a Python that runs a script.
 
-    Nothing that it can ask for says that it is limited. Files can be written in `home`
-    alone. What could not be had is said by the pipe with this number, then `pipe`.
+    It cannot find out that it is limited. Files can be written in `home` alone. The
+    pipe with this number gets the limits that are not available, and becomes `pipe`.
     """
     parent = os.getppid()
     missing = [] if _apart() else ["a network of its own"]
@@ -175,7 +175,7 @@ def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> N
     if not restrict(_rules(allowed, _TCP, _SIGNALS)):
         missing.append("files of its own (Landlock)")
     die_with_parent(parent)
-    adopt_orphans()  # so that they end with it
+    adopt_orphans()  # they end with this process
     with Connection(os.dup2(number, pipe)) as connection:
         connection.send(missing)
         user = {"USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh"}
@@ -186,10 +186,10 @@ def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> N
 
 
 def _apart() -> bool:
-    """Give this process namespaces, where its user keeps its number; say if they are.
+    """Give this process namespaces with its own user number; return whether it got any.
 
-    What it may start is limited by the outer one of two, which has the limit that held
-    when the inner one was made. Asked for, its own limit is the one that it had.
+    The outer one of two limits the number of processes, by the limit that held when the
+    inner one was made. The limit that the process can read is its old one.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     user, group = os.getuid(), os.getgid()
@@ -209,10 +209,10 @@ def _apart() -> bool:
 
 @cache
 def writing_rules() -> int:
-    """Return Landlock's rules for `restrict`, a descriptor; -1 without them.
+    """The descriptor of Landlock's rules for `restrict`; -1 without Landlock.
 
-    Only what may be written can be listed: all that lies beside these folders, beside
-    those that they are in, and temporary files.
+    Rules can only list what may be written: all that lies beside our folders and beside
+    the folders they are in, and temporary files.
     """
     if _landlock() < 2:  # no file could be moved from folder to folder
         return -1
@@ -229,7 +229,7 @@ def writing_rules() -> int:
 def _rules(
     allowed: Mapping[int, Iterable[Path | str]], network: int = 0, scope: int = 0
 ) -> int:
-    """Make rules of what is allowed below some paths; -1 without Landlock."""
+    """The descriptor of rules: the rights below some paths; -1 without Landlock."""
     version = _landlock()
     if version < 1:
         return -1
@@ -257,12 +257,12 @@ def _rules(
 
 
 def _landlock() -> int:
-    """Its version; 1 is of Linux 5.13, 2 of 5.19."""
+    """The version of Landlock; 1 is that of Linux 5.13, 2 of 5.19."""
     return _call("syscall", _CREATE, None, 0, 1)
 
 
 def restrict(rules: int) -> bool:
-    """Restrict this process, of one thread, by rules; return whether there are any."""
+    """Restrict this single-threaded process by rules; return whether that worked."""
     no_new_privileges = 38
     if rules < 0:
         return False

@@ -1,8 +1,8 @@
-"""What a page must leave as it was in the process that judges or times it.
+"""Detects changes by a page to the process that judges or times it.
 
 `remember` notes the functions that the judge and the clock depend on, and the settings
-that all share; `changes` says what is no longer the same; `Watch` notes calls that no
-honest backward makes. docs/timing.md lists the attacks. Every worker imports this.
+that all share; `changes` lists those that differ; `Watch` notes calls that no honest
+backward makes. docs/timing.md lists the attacks. Every worker imports this.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from gradwatch.harness.project.traits import traits_of
 
 #: Modules of the standard library and of NumPy whose functions must stay their own.
 TRUSTED = ("time", "gc", "numpy", "numpy.testing", "threading", "resource")
-#: Parts of a framework, likewise: how gradients are taken, and how a device is awaited.
+#: Modules of a framework, likewise: they compute gradients and wait for a device.
 FRAMEWORK_PARTS = ("", ".autograd", ".cuda")
-#: Classes of a framework whose methods are its clock, and read what it computes.
+#: Classes of a framework whose methods are its clock, and read its results.
 CLOCKS = ("Event", "Stream", "Tensor")
 #: Settings of a framework that change what others compute, or how many cores they use.
 SETTINGS = (
@@ -56,7 +56,7 @@ WATCHED = {
     "socket.connect": "opens a connection",
 }
 
-#: By module and name: what stands there, and what it is made of.
+#: The objects by module and name, each with the parts that can be replaced in it.
 Originals = dict[tuple[str, str], tuple[Any, ...]]
 
 _CHILDREN, _FROZEN = "child processes", "frozen objects"
@@ -66,10 +66,10 @@ _settings: dict[str, Any] = {}
 
 
 def remember(framework: str = "numpy") -> None:
-    """Note what must not change; before a page is read, and again for each framework.
+    """Note objects that must not change, before a page is read, for each framework.
 
-    What has been noted stays, so that no change of a page is noted as the original.
-    What is imported by then is frozen: collections need not look at it (0.1 s).
+    An object is noted only once, so that no change of a page becomes the original. The
+    objects imported by then are frozen: garbage collection skips them (0.1 s).
     """
     if _FROZEN not in _settings:
         gc.freeze()
@@ -87,7 +87,7 @@ def remember(framework: str = "numpy") -> None:
 
 
 def changes(framework: str = "numpy") -> list[str]:
-    """What is no longer as it was remembered, a line each; empty where all is."""
+    """A line for each object or setting that has changed since `remember`."""
     found = list[str]()
     for (module, name), original in _originals.items():
         now = _parts(_now(module, name))
@@ -117,9 +117,9 @@ _PLAIN = (int, float, str, bytes)
 
 
 def _noted(module: types.ModuleType | None) -> Iterator[tuple[str, Any]]:
-    """Functions and classes of a module, and of ours the constants and methods.
+    """Functions and classes of a module; of our own also constants and methods.
 
-    Of classes through which a framework keeps time and is read, what they inherit, too.
+    For `CLOCKS`, the methods they inherit, too.
     """
     name_of = getattr(module, "__name__", "")
     for name, value in list(vars(module).items()) if module else ():
@@ -136,11 +136,11 @@ def _noted(module: types.ModuleType | None) -> Iterator[tuple[str, Any]]:
 
 
 def _of_class(owner: type, name: str) -> Any:
-    """An attribute as it stands in a class, or in the first that has it."""
+    """An attribute of a class or of its first base that has it, without binding it."""
     return next((vars(one)[name] for one in owner.__mro__ if name in vars(one)), None)
 
 
-#: Where a function of C has its definition, whose second word is the address of its
+#: The offset of a C function's definition, whose second word is the address of its
 #: code (CPython's methodobject.h and descrobject.h).
 _DEFINED = {
     types.BuiltinFunctionType: 0,
@@ -149,7 +149,7 @@ _DEFINED = {
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
-    """A function and what can be replaced within it: its code and its defaults."""
+    """A function and its parts that can be replaced: its code and its defaults."""
     if isinstance(value, types.FunctionType):
         return value, value.__code__, value.__defaults__, value.__kwdefaults__
     if type(value) not in _DEFINED:
@@ -188,22 +188,22 @@ def _current_settings(framework: str) -> Mapping[str, Any]:
 
 
 def _asked(setting: Callable[[], object]) -> str:
-    """What a setting is, as a text."""
+    """The value of a setting, as text."""
     try:
         value = setting()
         return str(value() if callable(value) else value)
-    except (AttributeError, AssertionError):  # the second of PyTorch 1.12
+    except (AttributeError, AssertionError):  # PyTorch 1.12 raises the second
         return "unknown to this version"
     except RuntimeError:  # PyTorch's old and new interface to TF32 contradict
         return "contradictory"
 
 
 class Watch:
-    """Notes forbidden calls while it is `on`; `seen` says which.
+    """A watch that notes forbidden calls in `seen` while it is `on`.
 
-    An audit hook cannot be taken out again (PEP 578), so there is one for the process.
-    Before Python 3.12 the start of a thread is no audit event, but `threading` calls
-    its profile function in each; that is taken away again in the thread at once.
+    An audit hook cannot be removed (PEP 578), so there is one for the process. Before
+    Python 3.12 the start of a thread is no audit event, but `threading` calls its
+    profile function in each thread, where it is removed at once.
     """
 
     def __init__(self) -> None:
@@ -226,19 +226,19 @@ class Watch:
 
 
 def new_children() -> int:
-    """Processes that have been started since `remember`, and that still run."""
+    """The number of processes started since `remember` that still run."""
     now = children()
     return max(0, now - int(_settings.get(_CHILDREN, now)))
 
 
 def children() -> int:
-    """Processes that this one has started and that still run; 0 where unknown."""
+    """The number of child processes that still run; 0 where unknown."""
     running = 0
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for process in file.read_text().split():
                 with contextlib.suppress(OSError):  # it has ended
                     about = Path("/proc", process, "stat").read_text()
-                    # An orphan that has ended is there until we end: proc_pid_stat(5).
+                    # An ended orphan stays a zombie until we end: proc_pid_stat(5).
                     running += about.rpartition(")")[2].split()[0] != "Z"
     return running

@@ -1,7 +1,7 @@
 """Finds the Python that runs each framework, and says what to do if there is none.
 
-A framework with its own requirements (requirements/<framework>.txt, whose head may say
-what it costs) has its own environment, .venv-<framework>; the others share the running
+A framework with its own requirements (requirements/<framework>.txt, whose head may
+state its cost) has its own environment, .venv-<framework>; the others share the running
 one. An environment variable such as GRADWATCH_PYTHON_ONEFLOW names another Python.
 """
 
@@ -43,7 +43,7 @@ class Interpreter:
         return f"{self.why_missing}; to fix it: {self.mend}"
 
     def lacking(self, why: str, mend: str = "", package: str = "") -> Interpreter:
-        """The same one, which cannot be used; ours is made again for a package."""
+        """A copy that cannot be used, with the fix: our environments are made again."""
         folder, framework = self.python.parent.parent, self.framework
         if package and folder.parent == self.root and folder.name.startswith(".venv"):
             asked = on_request(framework, self.root)
@@ -62,16 +62,16 @@ def variable(framework: str) -> str:
 
 
 def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
-    """The Python of a framework, which is not imported: its worker says if it can be.
+    """The Python of a framework; only its worker finds out whether it can import it.
 
-    What the running Python lacks is known without one.
+    A framework that the running Python lacks is found missing without a worker.
     """
     one = _placed(framework, root)
     if not one.python.exists():
         return _absent(one)
     if one.python == Path(sys.executable):
-        # A removed one may leave a folder without __init__, which has no loader, as an
-        # installed namespace has none (MLX is one).
+        # A removed framework may leave a folder without __init__, which has no loader;
+        # nor has an installed namespace package (such as MLX).
         spec = importlib.util.find_spec(framework)
         if not (spec and (spec.loader or framework in packages_distributions())):
             return broken(one, _LACKS.format(framework))
@@ -79,7 +79,7 @@ def interpreter_of(framework: str, root: Path = ROOT) -> Interpreter:
 
 
 def broken(one: Interpreter, error: str) -> Interpreter:
-    """The same one, whose worker could not import the framework, or did not start."""
+    """A copy for a worker that could not import the framework, or did not start."""
     framework, below = one.framework, traits_of(one.framework).numpy_below
     if error == _LACKS.format(framework):
         why = f"{framework} is not installed in {one.shown}"
@@ -91,7 +91,7 @@ def broken(one: Interpreter, error: str) -> Interpreter:
 
 
 def on_request(framework: str, root: Path = ROOT) -> str:
-    """What an environment costs that is made only on request; "" for the others."""
+    """The cost of an environment that is made only on request; "" for the others."""
     with contextlib.suppress(OSError):
         head = (root / "requirements" / f"{framework}.txt").read_text(encoding="utf-8")
         if found := re.search(r"^# On request: (.+)$", head, re.MULTILINE):
@@ -99,7 +99,7 @@ def on_request(framework: str, root: Path = ROOT) -> str:
     return ""
 
 
-# Where it is ----------------------------------------------------------------------
+# Its path -------------------------------------------------------------------------
 
 
 def _placed(framework: str, root: Path) -> Interpreter:
@@ -121,7 +121,7 @@ def _placed(framework: str, root: Path) -> Interpreter:
 
 
 def _absent(one: Interpreter) -> Interpreter:
-    """The interpreter does not exist: its environment has not been made."""
+    """A copy for an interpreter that does not exist, with the command to make it."""
     framework, environment = one.framework, one.python.parent.parent.name
     named = "pyproject.toml"
     mend = "change [tool.gradwatch] python, or make that environment"

@@ -1,7 +1,7 @@
-"""How a process of ours ends: with the one that started it, and in whose words.
+"""Ends our processes with the one that started them, and describes their exit.
 
-`CODE` is this module, for processes that cannot import it yet: a process must say at
-once that it wants to end with its parent, because its first imports take seconds.
+`CODE` is the source of this module, for processes that cannot import it yet: a process
+must ask at once to end with its parent, because its first imports take seconds.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ class Late(Died):
 
 
 def how_ended(code: int) -> str:
-    """What an exit code says: a status, or the signal that killed the process."""
+    """The meaning of an exit code: a status, or the signal that killed the process."""
     if code >= 0:
         return f"exited with status {code}"
     known = {number.value: number.name for number in signal.Signals}
@@ -40,8 +40,8 @@ def how_ended(code: int) -> str:
 def die_with_parent(parent: int = 0) -> None:
     """Let Linux kill this process when the thread that started it ends in any way.
 
-    It would disturb the measurements of the next run. If the `parent` that started it
-    has ended before this call, it ends at once.
+    Left running it would disturb the measurements of the next run. If the `parent` that
+    started it has ended before this call, it ends at once.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -50,16 +50,16 @@ def die_with_parent(parent: int = 0) -> None:
 
 
 def adopt_orphans() -> None:
-    """Let what descends from this process stay its child when its parent ends.
+    """Become the parent of descendants whose own parent ends (only on Linux).
 
-    So work is not hidden in a process that was let go; only Linux does this.
+    So no work is hidden in a process that was detached.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def with_this_process() -> Callable[[], None]:
-    """For `preexec_fn` of subprocess: the new process ends with this one."""
+    """A `preexec_fn` for subprocess: the new process ends with this one."""
     return partial(die_with_parent, os.getpid())
 
 

@@ -1,8 +1,8 @@
-"""Pages in processes of their own, from which nothing but data comes back.
+"""Pages in processes of their own, which return nothing but data.
 
-Whoever judges imports no page: `Pages.load` gives an `Op` without any code of it. Its
+The judging process imports no page: `Pages.load` returns an `Op` without its code. The
 formula is called in the page's process, with leaves of which only the integers have
-their numbers, and the nodes of the graph that returns are built again here.
+their values; the nodes of the graph that it returns are built again here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gradwatch.harness.workers.process import PageEnded, Process
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Array, Case, Op, Unsupported, as_tuple
 
-#: Nodes of a formula, and bytes of what comes back. Ours have 400 at most.
+#: Limits on the nodes of a formula (ours have at most 400) and the bytes of a reply.
 NODES, BYTES = 100_000, 1 << 30
 
-#: What a page declares, and what shapes are refused with (judging/cases.py).
+#: Exceptions that keep their class: a declared lack, or refused shapes (cases.py).
 _RAISED = (Unsupported, ValueError, IndexError, ZeroDivisionError)
 _LISTS = "cases", "sizes", "odd"
 _WORDS = "inputs", "outputs", "state", "integers"
 
 
 class PageError(Exception):
-    """What a page raised, under the name of its class."""
+    """An exception of a page; subclasses have the name of its class."""
 
 
 class Pages(Process):
@@ -47,7 +47,7 @@ class Pages(Process):
 
         Raises:
             PageEnded: The page has ended its process.
-            Exception: What the page raised, or it does not define an op.
+            Exception: The page has raised, or does not define an op.
         """
 
         def ask(what: str, *more: Any) -> Any:
@@ -64,7 +64,7 @@ class Pages(Process):
 
 
 def _op(facts: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
-    """The op of a page, whose code is asked for."""
+    """The op of a page, whose functions are called in its process by `ask`."""
     fields: dict[str, Any] = {name: " ".join(facts[name]) for name in _WORDS}
     fields |= {kind: [Case(n, **f) for n, f in facts[kind]] for kind in _LISTS}
     drawn, named = facts["makers"], facts["constants"]
@@ -83,7 +83,7 @@ def _op(facts: Mapping[str, Any], ask: Callable[..., Any]) -> Op:
 def _draw(
     ask: Callable[..., Any], name: str, rng: Any, shape: Any, shapes: Any
 ) -> Array:
-    """Draw a constant in the page's process; the generator goes on from there."""
+    """Draw a constant in the page's process; advance the generator accordingly."""
     drawn: Array
     asked = rng.bit_generator.state, tuple(shape), dict(shapes)
     drawn, rng.bit_generator.state = ask("draw", name, *asked)
@@ -93,11 +93,11 @@ def _draw(
 def _build(
     ask: Callable[..., Any], xp: Any, /, *inputs: Any, **attributes: Any
 ) -> tuple[Any, ...]:
-    """The nodes of a formula's outputs, from what the page's process says of it."""
+    """The nodes of a formula's outputs, built from the reply of the page's process."""
     assert xp is graph, "the code of a formula is in another process"
     leaves = list(dict.fromkeys(inputs))
     place = {leaf: i for i, leaf in enumerate(leaves)}
-    seen = [  # by the formula: of floating numbers, shape and dtype
+    seen = [  # the formula gets the values of integers; of floats, shape and dtype
         (leaf.dtype, leaf.shape)
         if leaf.dtype.kind in graph.FLOATING
         else np.asarray(leaf.value)
@@ -121,7 +121,7 @@ def _build(
 
 
 def serve(number: int) -> None:
-    """Pass on what each page is asked to a fork for it, and the answer, or its end."""
+    """Forward each request to a fork for its page; return the reply, or its death."""
     os.set_inheritable(number, False)
     asking, forks = Connection(number), dict[str, Fork]()
 
@@ -149,7 +149,7 @@ class Page:
     op: Op
 
     def answer(self, content: bytes) -> bytes:
-        """What is asked of the page, or what it raised."""
+        """The reply of the page to a request, or its exception, encoded."""
         what, *more = decoded(content)
         try:
             return encoded(("", getattr(self, what)(*more)))
@@ -161,7 +161,7 @@ class Page:
             return encoded((next(known, type(error)).__name__, message))
 
     def load(self, source: str) -> dict[str, Any]:
-        """What there is to know of the op, but for its code."""
+        """The facts of the op, without its code."""
         op = self.op = catalogue.load_op(source)
         lists = {
             kind: [(c.name, dict(c.fields)) for c in getattr(op, kind).values()]
@@ -182,7 +182,7 @@ class Page:
         }
 
     def draw(self, name: str, state: Any, shape: Any, shapes: Any) -> tuple[Any, Any]:
-        """A constant, by its maker, and how the generator goes on."""
+        """A constant, drawn by its maker, and the new state of the generator."""
         rng = np.random.default_rng()
         rng.bit_generator.state = state
         drawn = np.asarray(self.op._makers[name](rng, shape, shapes))

@@ -1,8 +1,8 @@
 """Tasks for workers, and their outcomes; runs many of them on long-lived workers.
 
 If a worker crashes or hangs, only the current task is lost, and the worker is replaced.
-Each job is a thread with one worker at a time, of the first framework that no other
-has; where all are taken, of one that has more than `WORTH` tasks to do.
+Each job is a thread with one worker at a time, of the first framework that no other job
+has; where all are taken, of one that has more than `WORTH` tasks waiting.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LARGEST = 2_000_000_000  # bytes: both sides hold a message several times
 TIMEOUT = 60.0  # seconds for one task: a hundred times what our longest one needs
 WORTH = 100  # tasks that justify another worker: they take as long as importing torch
-UNREAD = 64  # outcomes that nobody has taken: workers wait for whoever judges them
+UNREAD = 64  # outcomes in the queue: beyond these, workers wait for the judge
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Outcome:
                   or missing (no such framework or device here)
     result        the arrays, if kind is "result" and the request was "evaluate"
     message       one line, for every other kind
-    faults        what was written to that is the caller's, or saved by the graph, and
-                  in words what has happened
+    faults        the caller's tensors, or the graph's saved ones, that were written to,
+                  each with a message
     repeatable    False if a fresh run differs from the first in any bit but a NaN's
-    others        gradients that are not those of the first run, and how they were got:
-                  with another graph alive, another cotangent, an input frozen
+    others        gradients that differ from those of the first run, and how they were
+                  computed: with another graph alive, another cotangent, a frozen input
     version       the framework's
-    reply         the worker's whole answer, if the request is another
+    reply         the worker's whole reply to any other request
     """
 
     task: Task
@@ -146,7 +146,7 @@ class Outcome:
 def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:
     """The reason why an implementation must not be timed; "" if it can be.
 
-    Of each of its tensors there is a verdict, which has to pass, and a message.
+    Each tensor has a verdict, which has to pass, and a message.
     """
     why = "nothing was judged"
     for verdict, message in verdicts:
@@ -157,14 +157,14 @@ def why_unfit(verdicts: Iterable[tuple[str, str]]) -> str:
 
 
 class Fleet(AbstractContextManager["Fleet"]):
-    """One worker of each framework is kept from one run to the next; use it in `with`.
+    """Workers for many tasks; one of each framework is kept for the next run.
 
-    It needs only memory, and a new one would take seconds to import.
+    It needs only memory, and a new one would take seconds to import. Use it in `with`.
     """
 
     def __init__(self, *, jobs: int = 1) -> None:
         self.jobs = jobs
-        # Linux ends a worker with the thread that started it: these live as long.
+        # Linux ends a worker with its starting thread: these live as long as the fleet.
         self._threads = ThreadPoolExecutor(jobs, "gradwatch-job")
         self._lock = threading.Lock()
         self._idle: dict[str, Worker] = {}
@@ -211,7 +211,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             self._stop()
 
     def _stop(self) -> None:
-        """End the run; the caller needs no more answers of workers that are busy."""
+        """End the run and kill busy workers, whose answers are not needed any more."""
         with self._lock:
             self._stopped = True
             for worker in self._busy:
@@ -226,7 +226,7 @@ class Fleet(AbstractContextManager["Fleet"]):
     # --- a job: one of the threads ------------------------------------------------
 
     def _work(self) -> None:
-        """Work for one framework after the other, and then put a None."""
+        """Run tasks of one framework after the other, then put None into the queue."""
         try:
             while framework := self._framework():
                 try:
@@ -262,7 +262,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             if self._stopped:
                 worker.kill()
         try:
-            worker.facts  # noqa: B018  # it has started when it has told them
+            worker.facts  # noqa: B018  # a worker that has sent them has started
         except Died:
             self._drop(worker)
             raise
@@ -275,7 +275,7 @@ class Fleet(AbstractContextManager["Fleet"]):
         worker.close()
 
     def _failed_to_start(self, framework: str, reason: Died) -> None:
-        """The framework counts as missing."""
+        """Put the outcome "missing" for all tasks of a framework."""
         interpreter = self._interpreters[framework]
         if not interpreter.why_missing:
             interpreter = interpreters.broken(interpreter, str(reason))
@@ -314,7 +314,7 @@ class Fleet(AbstractContextManager["Fleet"]):
             about = worker.facts["backends"].get(task.backend, {"error": "unknown"})
             lacks = about["error"] or about["devices"].get(task.device)
             if reply["kind"] == "missing" and not lacks:
-                reply["kind"] = "error"  # a page says so, or has broken an import
+                reply["kind"] = "error"  # a page raised it, or has broken an import
             self._outcomes.put(Outcome.of(task, reply, version))
         with self._lock:
             self._busy.discard(worker)
@@ -326,7 +326,7 @@ class Fleet(AbstractContextManager["Fleet"]):
 def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
     """A queue for each framework, in the order in which they get workers.
 
-    Those that compile take longest; restarts of those that crash delay nobody else.
+    Compiling ones come first, as they take longest; crashing ones last.
     """
     backends = backend_names()
     waiting: dict[str, deque[Task]] = {}

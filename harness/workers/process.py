@@ -1,8 +1,8 @@
-"""A Python process of our own at the end of a pipe: how it starts, dies and is ended.
+"""Starts, reads and ends a Python process of our own at the other end of a pipe.
 
-`Child` has a job done in such a process, whose code of a page may exit, hang, crash or
-raise at any place. So a job says where it is before it runs any, and hands over each
-result at once. Whatever ends it costs the op that it was at; a fresh process goes on.
+`Child` runs a job in such a process, where code of a page may exit, hang, crash or
+raise at any place. So a job reports its op before it runs any, and sends each result at
+once. If it ends, only that op is lost; a fresh process continues with the others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.lifetime import Died, Late, first_line, how_ended
 
 DYING = 5.0  # seconds from a kill, or from the end of its pipe, to that of the process
-#: Seconds between two looks whether a silent process is there: one that a page has
+#: Seconds between two checks whether a silent process is alive: one that a page has
 #: forked may keep the pipe open.
 LOOK = 1.0
 _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
@@ -43,9 +43,9 @@ _TAIL = 16384  # bytes of a log: more than a traceback of every thread takes
 _FRAME = re.compile(r'most recent call first\):\n  File "(.+)", line (\d+) in (.+)')
 _RAISED = re.compile(r"^Traceback .+\n(?: .*\n)+(\S.*)", re.MULTILINE)
 
-#: Seconds of silence while code of a page runs. The slowest reference of ours takes one
-#: at the largest size; where the silence is a worker's, which has a deadline of its
-#: own, `Link.alive` is called.
+#: Seconds of silence while code of a page runs. Our slowest reference takes one second
+#: at the largest size; while a worker with a deadline of its own is silent,
+#: `Link.alive` is called.
 PATIENCE = 60.0
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
@@ -60,19 +60,19 @@ class Process(AbstractContextManager["Process"]):
     """A Python process that calls a function of ours with the number of its pipe.
 
     Linux ends it with the *thread* that started it. Ctrl-C never reaches it: its parent
-    decides what that means.
+    handles that.
 
     Args:
         call: The module and the name of the function, and arguments after the number.
         python: The interpreter.
         measured: The checkout whose `impls` it runs; all other code is this checkout's.
         environment: Its environment, in place of this one's.
-        variables: What it has besides.
-        stdout: Where its standard output goes; by default nowhere.
-        stdin: Likewise; None is this process's own.
+        variables: Environment variables in addition.
+        stdout: The target of its standard output; by default /dev/null.
+        stdin: Its standard input; by default /dev/null, None for this process's own.
         logged: Whether its standard error goes into a file, for `tail` and `where`.
-        traced: Whether a file, for `where`, gets the place in its code if it crashes.
-        alone: Whether it gets a session, all of which ends with it.
+        traced: Whether a crash writes its place in the code into a file, for `where`.
+        alone: Whether it gets a session of its own, which is killed with it.
 
     Raises:
         OSError: It cannot be started.
@@ -126,15 +126,15 @@ class Process(AbstractContextManager["Process"]):
 
     @property
     def alive(self) -> bool:
-        """Whether it is there and can answer."""
+        """Whether the process runs."""
         return self.process.poll() is None
 
     def heard(self, seconds: float, waiting: Callable[[], object] = int) -> bytes:
-        """What it says next; `waiting` is called every second, whenever it speaks.
+        """Return the next message; call `waiting` every second until then.
 
         Raises:
-            Late: Nothing, in so many seconds (0 are for ever): it is killed.
-            Died: Nothing, since it has ended; the message says how, and where.
+            Late: None came in so many seconds (0: no limit); the process is killed.
+            Died: The process has ended; the message says how, and where.
         """
         end = time.monotonic() + seconds if seconds else float("inf")
         try:
@@ -150,19 +150,19 @@ class Process(AbstractContextManager["Process"]):
                     raise EOFError
                 if left <= 0:
                     raise TimeoutError
-        except (TimeoutError, BlockingIOError):  # or it has stopped in a message
+        except (TimeoutError, BlockingIOError):  # the second: half a message came
             self.end(0)
             raise Late(f"no answer in {seconds:g} s") from None
         except (EOFError, OSError):
             raise Died(f"{self.end()} {self.where()}".strip()) from None
 
     def say(self, content: bytes) -> None:
-        """Send bytes; if it is dead, `heard` says so."""
+        """Send bytes; if the process is dead, `heard` raises."""
         with contextlib.suppress(OSError):
             self.connection.send_bytes(content)
 
     def kill(self) -> None:
-        """Kill it and all that it started."""
+        """Kill the process and all its descendants."""
         with contextlib.suppress(psutil.NoSuchProcess):
             for child in self.process.children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -173,9 +173,9 @@ class Process(AbstractContextManager["Process"]):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self, patience: float = DYING) -> str:
-        """How it ended: a signal, an exit status or an error.
+        """Wait for the end; return how it ended: a signal, an exit status or an error.
 
-        It is killed if it has not ended after `patience` seconds.
+        The process is killed if it has not ended after `patience` seconds.
         """
         for seconds in (patience, DYING):
             with contextlib.suppress(psutil.TimeoutExpired):
@@ -193,7 +193,7 @@ class Process(AbstractContextManager["Process"]):
 
     def tail(self) -> str:
         """The end of its standard error, without what XML cannot contain."""
-        if not self._log or self._log.closed:  # by who gave up waiting
+        if not self._log or self._log.closed:  # by a thread that gave up waiting
             return ""
         log = self._log.fileno()
         start = max(0, os.fstat(log).st_size - _TAIL)
@@ -203,7 +203,7 @@ class Process(AbstractContextManager["Process"]):
         self.close()
 
     def close(self) -> None:
-        """End it and remove its log."""
+        """End the process and remove its log."""
         self.kill()
         with contextlib.suppress(psutil.Error):
             self.process.wait(DYING)
@@ -218,7 +218,7 @@ class PageEnded(BaseException):
 
 
 class At(Struct, tag=True):
-    """The op whose code runs next, or none; the silence is then limited."""
+    """The op whose code runs, or none; silence is limited while it is `running`."""
 
     op: str = ""
     case: str = ""
@@ -234,13 +234,13 @@ class Failed(Struct, tag=True):
     message: str
 
 
-#: Bytes are what a job hands over, packed; None says that the request is answered.
+#: Bytes are a packed result of a job; None says that the request is answered.
 _Message = At | Failed | bytes | None
 _received: msgspec.msgpack.Decoder[_Message] = msgspec.msgpack.Decoder(_Message)
 
 
 class Link:
-    """The child's side: where it is, what it has found, and what it keeps."""
+    """The child's side of a job: sends its place and results, keeps its resources."""
 
     def __init__(self, connection: Connection, stack: contextlib.ExitStack) -> None:
         self._connection, self._stack = connection, stack
@@ -248,7 +248,7 @@ class Link:
         self._kept: dict[str, Any] = {}
 
     def kept(self, kind: Callable[..., Any], **options: Any) -> Any:
-        """A context manager that is entered once, and left when the child ends."""
+        """Enter a context manager once, and leave it when the child ends."""
         key = repr((kind, options))
         if key not in self._kept:
             self._kept[key] = self._stack.enter_context(kind(**options))
@@ -256,9 +256,9 @@ class Link:
 
     @contextlib.contextmanager
     def at(self, op: str, case: str = "", *, fails: bool = True) -> Iterator[None]:
-        """Code of a page runs in this block; it is ended after too much silence.
+        """Guard code of a page: the parent ends it after too long a silence.
 
-        Whatever the page raises fails the op alone, if it `fails`; else it is raised.
+        An exception of the page fails the op alone if it `fails`, else it is raised.
         """
         self._places.append(At(op, case, True))
         self.alive()
@@ -277,14 +277,14 @@ class Link:
             self.alive()
 
     def alive(self, case: str = "") -> None:
-        """Say that the code of the page goes on, or has come to another case."""
+        """Report that the code of the page still runs, or has begun another case."""
         self._places[-1].case = case or self._places[-1].case
         self.tell(self._places[-1])
 
     def tell(self, found: Any) -> None:
-        """Hand over a result, or say where the job is or what has failed.
+        """Send a result, the place of the job, or a failure.
 
-        Without anybody who listens there is nothing left to do.
+        End the process if the other end of the pipe is closed.
         """
         own = found is None or isinstance(found, (At, Failed))
         message: _Message = found if own else documents.packed(found)
@@ -315,10 +315,10 @@ def serve(number: int, module: str, name: str) -> None:
 class Child(AbstractContextManager["Child"]):
     """The command's side of a job, a function of a module; use it in `with`.
 
-    `blamed` is what ends it, in messages. `options` are those of `Process`: by default
-    it has one thread (the workers beside it take the other cores, and OpenBLAS's would
-    wait in a loop), and says nothing. Code of a page may be silent for `patience`
-    seconds.
+    `blamed` names the cause of its end in messages. `options` are those of `Process`:
+    by default it has one thread (the workers beside it take the other cores, and
+    OpenBLAS's would wait in a loop), and no output. Code of a page may be silent for
+    `patience` seconds.
     """
 
     def __init__(self, job: Job, *, blamed: str = BLAMED, **options: Any) -> None:
@@ -333,9 +333,9 @@ class Child(AbstractContextManager["Child"]):
     def run(
         self, ops: Sequence[str], request: Callable[[Sequence[str]], Any], kind: type[T]
     ) -> Iterator[T | Failed]:
-        """What the job finds, of a type, and the ops that failed.
+        """Yield the results of the job, of a type, and the ops that failed.
 
-        A fresh child gets the `request` for whatever is left when one has ended.
+        When a child has ended, a fresh one gets the `request` for the remaining ops.
         """
         left = list(ops)
         while left:
@@ -360,7 +360,7 @@ class Child(AbstractContextManager["Child"]):
         self._ready().say(documents.packed(request))
 
     def answers(self, kind: type[T]) -> Generator[T | Failed, None, Failed | None]:
-        """What the child answers; returns what ended it, or None."""
+        """Yield the child's replies; return the failure that ended it, or None."""
         at, results = At(), msgspec.msgpack.Decoder(kind)
         try:
             child = self._ready()
@@ -387,7 +387,7 @@ class Child(AbstractContextManager["Child"]):
         return message
 
     def answer(self, kind: type[T]) -> T | Failed:
-        """The one result of a request, or what came in its place."""
+        """The one result of a request, or the failure in its place."""
         answers, found = self.answers(kind), list[T | Failed]()
         while True:
             try:
@@ -396,7 +396,7 @@ class Child(AbstractContextManager["Child"]):
                 return end.value or found[-1]
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the child, which goes on to answer."""
+        """Raise KeyboardInterrupt in the child, which still sends its reply."""
         if self._process is not None:
             self._process.process.terminate()
 

@@ -36,7 +36,7 @@ MALLOC_ENVIRONMENT = {
     # Buffers up to mallopt(3)'s limit on 64-bit systems stay in the heap: glibc 2.36
     # takes more, older releases refuse it.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    # Freed memory is kept: more than any of our cases holds at once.
+    # Freed memory is kept: 1 GiB, more than any of our cases holds at once.
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
     # One heap for all threads. Those of other threads are limited to 64 MiB, beyond
     # which the two above have no effect: three buffers of 24 MiB in a thread, as of
@@ -45,10 +45,10 @@ MALLOC_ENVIRONMENT = {
 }
 
 #: Makes glibc (2.35 and later, on Linux) use huge pages for the heap if possible. The
-#: places of 4 KiB pages decide what shares a set of the L2 cache, for the whole life of
-#: a process: layer_norm backward 256x1024 in two processes of one commit, beside busy
-#: neighbours, differs with a standard deviation of 11 % on these, 5.5 % on huge ones.
-#: Peak memory is then counted in steps of 2 MiB: not where that is measured.
+#: addresses of 4 KiB pages decide which data share a set of the L2 cache, for the whole
+#: life of a process: layer_norm backward 256x1024 in two processes of one commit, on a
+#: busy machine, differs with a standard deviation of 11 % on these, 5.5 % on huge ones.
+#: Not used where peak memory is measured: it then grows in steps of 2 MiB.
 HUGE_PAGES_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 STARTING = 120.0  # seconds for importing a framework from a cold disk, under load
@@ -65,7 +65,7 @@ class Absent(Died):
 class Worker(Process):
     """A process that answers requests of `gradwatch.harness.endpoint` in order.
 
-    The constructor does not wait until it has started. `measured` is the checkout whose
+    The constructor does not wait for its start. `measured` is the checkout whose
     `impls` it runs. With `huge_pages` its heap uses huge pages, if the system has them.
     Unless it is `timed`, each page gets a fork of it. `waiting` is called every second.
 
@@ -116,7 +116,7 @@ class Worker(Process):
         self.limit(PATIENCE)
 
     def limit(self, seconds: float) -> None:
-        """Let neither side of the pipe keep this process in one message for longer."""
+        """Limit the time for which one message of the pipe can block this process."""
         timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         with socket.socket(fileno=os.dup(self.connection.fileno())) as pipe:
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
@@ -124,10 +124,10 @@ class Worker(Process):
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """What the worker says first; see `gradwatch.harness.endpoint.probe`.
+        """The worker's first message; see `gradwatch.harness.endpoint.probe`.
 
         Raises:
-            Died: It ended before that; Absent: no backend of its can be imported.
+            Died: It ended before that; Absent: none of its backends can be imported.
         """
         facts: Mapping[str, Any] = decoded(self.heard(STARTING, self._waiting))
         errors = [backend["error"] for backend in facts.get("backends", {}).values()]
@@ -137,16 +137,16 @@ class Worker(Process):
         return facts
 
     def cpu_seconds(self) -> float:
-        """What the kernel accounts to all threads of the worker; 0 where unknown."""
+        """The processor time of all threads of the worker; 0 where unknown."""
         with contextlib.suppress(AttributeError, OSError):  # no Linux; it has ended
-            # The kernel's CPUCLOCK_SCHED, as clock_getcpuclockid(3) gives it.
+            # The kernel's CPUCLOCK_SCHED, as clock_getcpuclockid(3) returns it.
             return time.clock_gettime(~self.process.pid << 3 | 2)
         return 0.0
 
     def waited_seconds(self) -> float:
-        """How long threads of the worker and of this process have waited for a core.
+        """The seconds that threads of the worker and this process waited for a core.
 
-        The kernel accounts it; 0 where there is no Linux.
+        The kernel counts it; 0 on other systems than Linux.
         """
         nanoseconds = 0
         for process in {self.process.pid, os.getpid()}:
@@ -159,7 +159,7 @@ class Worker(Process):
         """The answer to a request; an error in the worker is raised here.
 
         Raises:
-            Died: As below, or the answer is an error; Absent: the device is missing.
+            Died: As `reply`, or the answer is an error; Absent: the device is missing.
         """
         reply = self.reply(request, **payload)
         if reply["kind"] != "result":
@@ -173,18 +173,18 @@ class Worker(Process):
         Raises:
             Died: The worker died, or took too long; Absent: its framework is missing.
         """
-        self.facts  # noqa: B018  # what it says first
+        self.facts  # noqa: B018  # wait for its first message
         self._idle += self.cpu_seconds() - self._at_rest
         answer = self.answer(request, payload, PATIENCE + payload.get("budget", 0.0))
         self._at_rest = self.cpu_seconds()
         return answer
 
     def rest(self) -> None:
-        """Count its work from here."""
+        """Start to count the worker's processor time, for `unrest`."""
         self._work, self._idle = self.cpu_seconds(), 0.0
 
     def unrest(self) -> float:
-        """The share of its work since then that it did while it was not asked."""
+        """The share of processor time since `rest` that it spent between requests."""
         return self._idle / max(self.cpu_seconds() - self._work, 1e-9)
 
     def answer(
@@ -193,7 +193,7 @@ class Worker(Process):
         """The answer to a request, of any kind, within so many seconds.
 
         Raises:
-            Died, Late: As `heard` says; TypeError: the payload cannot be sent.
+            Died, Late: As in `heard`; TypeError: the payload cannot be sent.
         """
         nonce = secrets.token_hex(8)
         self.say(encoded({"request": request, "nonce": nonce, **payload}))
@@ -207,7 +207,7 @@ class Worker(Process):
 
 
 def probe(interpreters: Iterable[Interpreter]) -> dict[str, Mapping[str, Any] | Died]:
-    """The facts of interpreters, by framework, or why there are none.
+    """The facts of interpreters, by framework, or the reason why there are none.
 
     All start at the same time.
     """
