@@ -358,6 +358,10 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     if clipped and (brief or got[~bad].any()):
         words = f"{{term}} is clipped to [-{top:.9g}, {top:.9g}]"
         parts.append((3 if brief else 7.5, words, lambda x: np.clip(x, -top, top)))
+    apart = got - value
+    added = float(f"{float(np.median(apart)) if apart.size > 2 else 0:.2g}")
+    if added and (np.abs(apart - added) <= room).all():
+        parts.append((3, f"{added:g} is added to {{term}}", lambda x: x + added))
     for rank, words, of in parts:
         yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
 

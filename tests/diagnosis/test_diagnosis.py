@@ -141,6 +141,8 @@ TENSORS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "shifted": (lambda g: np.roll(g, 1), "is shifted by one"),
     "reversed": (lambda g: np.flip(g, 0), "is reversed along axis 0"),
     "clipped": (lambda g: np.clip(g, -1, 1), "is clipped to [-1, 1]"),
+    "an eps added": (lambda g: g + 1e-4, "0.0001 is added to"),
+    "a number added": (lambda g: g - 0.25, "-0.25 is added to"),
     "rounded": (lambda g: g.astype(np.float16), "rounded to float16"),
     "one row": (
         lambda g: g * (np.arange(9) != 4)[:, None],
