@@ -1,6 +1,6 @@
-"""Finds the edits of the right gradient's graph that give what a candidate gave.
+"""Finds the edits of the right gradient's graph that give the candidate's tensors.
 
-What an edit gives is compared within the radius that judges, and no other tolerance.
+The result of an edit is compared within the judge's own radius, and no other tolerance.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ REPORT = 10.0  # seconds of the processor in all
 FEW = 8  # elements that are looked at of a large vector
 CHANGES = "it changes from run to run: a second one gave other bits"
 WRONG = ("disagree", "nonfinite")
-PROBES = 4  # random projections of a tensor by which edits are weighed
+PROBES = 4  # random projections of a tensor with which edits are compared
 MOST = 48  # edits that are evaluated in full for one tensor
-SAME = 1e-6  # of another point's values: two edits that differ by less say the same
-BITS = 96  # of all elements, which many explanations fit by chance: 4 of float32
+SAME = 1e-6  # relative difference at another point below which two edits are the same
+BITS = 96  # of all elements, 4 of float32: many edits fit fewer by chance
 SEVERAL = 3  # explanations beside which none is certain
-MANY = 16  # elements that no two edits fit by chance, with so many digits:
+MANY = 16  # elements that no two edits fit by chance, if each has `SHARP` digits
 SHARP = 24
 PAIRS = 8  # pairs of edits that are evaluated in full for one tensor
-HONEST = 0.1  # of the limit, 16 roundings: beyond them a type's errors hardly go
+HONEST = 0.1  # of the limit of 16 roundings, which errors of a type hardly exceed
 SURE = 3  # rank below which no other explanation is looked for
 FAR = 8  # rank from which an explanation is no reason to stop
 Got = Mapping[str, Array | None]
@@ -46,7 +46,7 @@ Judged = tuple[Judgement, ...]
 Move = tuple[Array, Edit]
 Weights = Mapping[Node, Array]
 Predict = Callable[[Mapping[Node, Array]], Mapping[str, Array]]
-#: By an edit that fits no shape here, or an attribute of another operation.
+#: Raised by an edit that fits no shape here, or has another operation's attribute.
 RAISED = (ValueError, TypeError, LookupError)
 
 
@@ -57,9 +57,9 @@ class Finding:
     Attributes:
         rank: How far-fetched it is; least is best.
         words: A sentence in the user's terms.
-        predict: What it makes of the tensors at any point; None if nothing.
-        elements, bits: So many agree with it.
-        others: Explanations that mean something else and agree as well.
+        predict: Gives the tensors that it predicts, at any point; None if it cannot.
+        elements, bits: How many agree with it.
+        others: How many explanations of another meaning agree as well.
     """
 
     rank: float
@@ -71,12 +71,12 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Whether so many digits agree, and few other explanations do."""
+        """Whether enough digits agree with it, and with few other explanations."""
         return self.bits >= BITS and self.others < SEVERAL
 
     @property
     def sentence(self) -> str:
-        """What is said of it."""
+        """The explanation as a sentence, with how far it is confirmed."""
         if self.predict is None:
             return self.words
         said = f"{self.words}: with this, all {self.elements} elements agree"
@@ -89,14 +89,14 @@ class Finding:
 
 
 class Case:
-    """What came back, and how far it may be off."""
+    """The tensors that came back, their tolerances, and the explanations found."""
 
     def __init__(
         self, right: Reference, got: Got, judgements: Sequence[Any], until: float
     ) -> None:
-        """What is judged to be wrong is to be explained by the time `until`.
+        """Prepare to explain the tensors judged wrong, by the processor time `until`.
 
-        It may be off by the judge's own tolerance, limit times radius.
+        The tolerance is the judge's own, limit times radius.
         """
         known = (j.convention for j in judgements if j.convention in right.graphs)
         ties = next(known, "first")
@@ -119,17 +119,17 @@ class Case:
         self.lengths |= {n.inputs[0].size // n.size for n in summed}
 
     def late(self, rest: float = 0) -> bool:
-        """Whether but so much is left of the time of the processor."""
+        """Whether at most `rest` seconds of processor time are left."""
         return time.thread_time() > self.until - rest
 
     def open(self, far: float = FAR) -> list[str]:
-        """Wrong tensors without an explanation that is worth its name."""
+        """The wrong tensors without an explanation of a rank below `far`."""
         return [n for n in self.wrong if all(f.rank >= far for f in self.found[n])]
 
     def projected(self, name: str) -> tuple[Array, float, Weights]:
-        """Random projections of a tensor's error, and how far off they may be.
+        """Random projections of a tensor's error, their tolerance, and their gradients.
 
-        Beside them is how values of nodes move them; of none if the error is infinite.
+        The gradients are by the values of nodes; an infinite error has none.
         """
         right, error = self.right[name], self.got[name] - self.right[name]
         room = self.tolerance[name] + self.last * np.abs(right)
@@ -144,7 +144,7 @@ class Case:
         return along, off, self.sweep.weights(name, scales) if finite else {}
 
     def fits(self, name: str, value: Array) -> bool:
-        """Whether a tensor is what came back, within the judge's radii, also whole."""
+        """Whether a tensor agrees with the candidate's, by element and as a whole."""
         got, room = self.got[name], self.tolerance[name]
         if value.shape != got.shape:
             return False
@@ -161,9 +161,9 @@ class Case:
         return bool(whole.worst(right + rest)[0] <= whole.limit)
 
     def edited(self, edit: Edit) -> None:
-        """Evaluate an edit in full, and note what it explains.
+        """Evaluate an edit in full, and note the tensors that it explains.
 
-        Less is believed of one by which other tensors would be wrong, or stay so.
+        Its rank is worse if it leaves other tensors wrong, or would make them so.
         """
         predict = partial(self.sweep.gradients, edit=edit)
         try:
@@ -189,9 +189,9 @@ class Case:
 def explanations(
     right: Reference, got: Got, judgements: Sequence[Any], seconds: float = EACH
 ) -> tuple[Sweep | None, dict[str, list[Finding]]]:
-    """The right gradient's graph, and by wrong tensor what explains it, best first.
+    """The right gradient's graph, and each wrong tensor's explanations, best first.
 
-    The reference is built once more; nothing is where nothing is to be explained.
+    The reference is built once more, unless there is nothing to explain.
     """
     until = time.thread_time() + seconds
     if all(j.verdict not in WRONG for j in judgements):
@@ -207,7 +207,7 @@ def explanations(
 
 @dataclass
 class Diagnoses:
-    """Sentences on wrong gradients: each tensor of a key once, some seconds in all."""
+    """Explains wrong gradients: each tensor of a key once, in `left` seconds in all."""
 
     left: float = REPORT
     told: set[tuple[Any, str]] = field(default_factory=set)
@@ -220,7 +220,7 @@ class Diagnoses:
         key: Any = None,
         repeatable: bool = True,
     ) -> dict[str, str]:
-        """By tensor the likeliest mistake; judgements or records say what is wrong."""
+        """The likeliest mistake in each wrong tensor, by the judgements or records."""
         asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
@@ -243,13 +243,13 @@ class Diagnoses:
         return {name: s.replace("elements agree", seen) for name, s in said.items()}
 
     def told_of(self, asked: Question, got: Got, judged: Judged, *how: Any) -> Judged:
-        """The judgements, with the sentences."""
+        """The judgements, each with its diagnosis."""
         said = self.sentences(asked, got, judged, *how)
         return tuple(replace(j, diagnosis=said.get(j.tensor, "")) for j in judged)
 
 
 def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:
-    """Places of each axis: of the worst element, and all of the last or some of one."""
+    """Positions along each axis: the worst element's, and some or all of the last."""
     box = [np.array([i]) for i in worst or [0] * len(shape)]
     few = shape[-1] if len(shape) > 1 else FEW
     if few < FEW:
@@ -259,7 +259,7 @@ def _box(shape: tuple[int, ...], worst: tuple[int, ...]) -> Box:
 
 
 def _likely(case: Case) -> Iterator[Edit]:
-    """What may be the mistake, from cheap to dear, as long as a tensor is open."""
+    """Edits that may be the mistake, cheap ones first, until all is explained."""
     for n in case.wrong:
         yield from edits.regions(case.sweep, n, case.got[n], case.tolerance[n])
     for name in case.wrong:
@@ -302,7 +302,7 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
 def _weighed(
     case: Case, edit: Edit, old: Array, new: Array, error: Array, room: float
 ) -> Iterator[tuple[float, Edit]]:
-    """The edit, also with a factor, if it may fit; how far off the projections are."""
+    """The edit, or it times a factor, if it may fit, with the projections' error."""
     target, room = old + error, room + 1e-12 * _most(old)
     off = _most(target - new)
     if off <= room and not edit.plain:
@@ -313,12 +313,12 @@ def _weighed(
     off = _most(target - factor * new)
     alike = not edit.plain and _most(old - scale * new) < 1e-9 * _most(old)
     if not off <= room or abs(factor - 1) <= case.roundoff or alike:
-        return  # what only scales a term here is a factor
+        return  # an edit that only scales this term is found as a factor
     near = 4 * room / max(_most(new), 1e-300)
     numbers = written(factor, case.lengths, min(max(near, 1e-5), 0.02))
     ((node, make),) = edit.edits.items()
     rank, link = (edit.rank, " ") if edit.plain else (edit.rank + 2.5, ", ")
-    # Of 0 times another value nothing is left.
+    # A factor 0 would hide the other value.
     rows = [(rank, c, said) for c, said in numbers if c or edit.plain]
     if edit.plain:
         said = f"multiplied by {factored(factor)}"
@@ -355,9 +355,9 @@ def _pairs(error: Array, room: float, moves: list[Move]) -> list[Edit]:
 def _solved(
     case: Case, name: str, old: float, of: Callable[[float], Edit]
 ) -> Iterator[Edit]:
-    """A constant with which a projection of a tensor is what came back.
+    """An edit of a constant with which a projection agrees with the candidate's.
 
-    By the secant method; of the numbers that fit it is the one of fewest digits.
+    It is found by the secant method; of the numbers that fit, it has the fewest digits.
     """
     error = case.got[name] - case.right[name]
     error = np.where(np.isfinite(error), error, 0)
@@ -386,7 +386,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
     found = sorted(case.found[name], key=lambda f: (f.rank, len(f.words)))
     if not found:
         return [Finding(99, _common(case, name))]
-    # At other numbers near by, and with other cotangents, two of them may differ.
+    # At inputs near by, and with other cotangents, two explanations may differ.
     sweep, rng, leaves = case.sweep, np.random.default_rng(1), dict[Node, Array]()
     for leaf in (*sweep.inputs.values(), *sweep.cotangents):
         if leaf.value.dtype.kind == "f":
@@ -407,7 +407,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
 
 
 def _common(case: Case, name: str) -> str:
-    """What the wrong elements have in common, where nothing explains them."""
+    """A sentence on what unexplained wrong elements have in common."""
     node, right = case.sweep.tensors[name], case.right[name]
     ratios = np.abs(case.got[name] - right) / case.tolerance[name]
     bad = ~(ratios <= 1)

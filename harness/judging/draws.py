@@ -5,12 +5,12 @@ is as large as the judge allows: `limit` times one rounding, times a random numb
 to one unit in the last place. Or it is of honest size: one rounding.
 
 The gradient of a maximum, a ReLU, a pool or abs is a cotangent times a weight (0, 1 or
--1) that says which value is the largest. Where another value is as near to it as
-rounding moves them, the choice is *contested*: an honest implementation may have made
-it the other way. The draws keep all choices as the reference makes them, and move each
-contested weight by what turning it around changes, to either side: the gradient is
-linear in the weights. In a quarter of the draws all weights of a tensor move to the
-same side: a mean that is off turns all of them in one direction.
+-1) that says which value is the largest. Where another value is so near to it that
+rounding may exchange them, the choice is *contested*: an honest implementation may have
+made it the other way. The draws keep all choices as the reference makes them, and move
+each contested weight, to either side, by the change that the other choice makes: the
+gradient is linear in the weights. In a quarter of the draws all weights of a tensor
+move to the same side: an error of a mean turns all of them in one direction.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from gradwatch.impls.graph import SELECTIONS, Node, as_array, topological_order
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
 
-#: Digits of which a random number for each significand takes no room.
+#: Digits up to which a table has a random number for each possible significand.
 FEW = 11
-#: Beside moves: what is linear in one input.
+#: Primitives that are linear in one input, beside those that move elements.
 _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
-#: A range so near to its end that overflow must be looked at element by element. What
-#: is below must grow to 16 times itself, and no first-order picture holds so far.
+#: Share of the largest number from which overflow is tested element by element. A value
+#: below must grow to 16 times itself, and no deviation is linear so far.
 NEAR = SMALL**2
-#: Of what is known to be lost, which accuses nobody, the share that is drawn: twice the
-#: loss of a sum may be the sum itself, and what is divided by it has no picture there.
+#: Share of a known loss, which makes no tensor wrong, that is drawn: twice the loss of
+#: a sum may be the sum itself, and a quotient by it is far from linear there.
 DRAWN = SMALL
 #: Pairs of draws that measure how far rounding moves the values to be chosen among. Of
-#: three, less than a quarter of the true rms is found in 1 of 50 cases (chi-squared).
+#: three, the rms is less than a quarter of the true one in 1 of 50 cases (chi-squared).
 PILOTS = 3
-#: Of what the judge allows a gap to move, the share within which a choice is contested.
-#: Right bfloat16 networks move it by 1.2 radii at most, of 19 to 24 that are allowed.
+#: Share of the allowed move of a gap within which a choice is contested. Right bfloat16
+#: networks move it by 1.2 radii at most, of 19 to 24 that are allowed.
 REACH = SMALL
-#: How many times a weight is moved by what turning it changes. One turned choice is
-#: right by that margin; of several that cancel in a draw, enough is left for each.
+#: A weight moves by so many times the change that the other choice makes. One turned
+#: choice is right by that margin; where several cancel in a draw, each still has room.
 TURNS = FEW_DRAWS
-#: Of this many pairs of draws, one moves all weights of a tensor to the same side.
+#: One of so many pairs of draws moves all weights of a tensor to the same side.
 ALIKE = 4
 
 
 def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
-    """Half the difference of a pair, and half the sum less the node's own value.
+    """Half the difference of a pair, and half its sum less the node's own value.
 
-    None where nothing has moved it.
+    None where no perturbation has moved the node.
     """
     if pair[0] is pair[1] or node.value.dtype.kind != "f":
         return None
@@ -75,18 +75,18 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
 
 
 def _within(values: Array, top: float) -> bool:
-    """Whether no value is larger, or nan: most often so, and soon seen."""
+    """Whether no magnitude exceeds `top`, and none is nan: a quick test."""
     return not values.size or bool(-top <= values.min() and values.max() <= top)
 
 
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
-    With errors `beside` these, of what they are more alone; `once` with one rounding at
-    each step; with `again`, products of matrices are computed again for each use, and
-    what is zero goes to no choice. `own` is what each node's own rounding adds; `open`
-    are contested elements of each choice, and `shares` what the moves of their weights
-    are multiplied by; `hot` graphs come near the largest number.
+    With errors `beside` these, only the excess over them is drawn; `once` draws one
+    rounding at each step; with `again`, products of matrices are computed again for
+    each use, and choices get no cotangent that is zero but for rounding. `own` is the E
+    of each node's own rounding; `open` are contested elements of each choice, `shares`
+    the factors of their weights' moves; `hot` graphs come near the largest number.
     """
 
     def __init__(
@@ -127,14 +127,13 @@ class Draws:
             self._last[node].append(source)
 
     def _products_used_again(self) -> frozenset[Node]:
-        """Matrix products, and what is linear in one, that are used several times.
+        """Matrix products, and nodes linear in one, that are used several times.
 
-        Who computes one again, in another order, rounds it in another way (Dao and
-        others, FlashAttention, 2022, appendix B.2): each use of it is off by itself.
+        A product computed again, in another order, is rounded in another way (Dao and
+        others, FlashAttention, 2022, appendix B.2): each use has its own error.
         """
-        # But for shifts, of whose error nothing is seen: rounded apart, a score and its
-        # row's maximum scale all terms of a sum so much that no draw is near the
-        # first-order picture.
+        # Shifts, whose error cancels, are excepted: rounded apart, a score and its
+        # row's maximum scale all terms of a sum so much that no draw is near linear.
         users = Counter[Node]()
         for node in reversed(self.order):
             seen = node not in self.errors.exact and users.get(node) != 0
@@ -166,11 +165,11 @@ class Draws:
         return found
 
     def _contest(self, least: float) -> None:
-        """Find which choices rounding may turn: from here on their weights move.
+        """Find the choices that rounding may turn: from here on their weights move.
 
-        Pilot draws of what choices depend on show how far each gap may move. Of honest
-        size a weight moves by the root of its largest chance to be turned, and by the
-        `least` share.
+        Pilot draws of the operands of choices show how far each gap may move. In draws
+        of honest size a weight moves by the root of the largest probability that it is
+        turned, and at least by the `least` share.
         """
         choices = [node for node in self.order if node in self._choices]
         if not choices:
@@ -189,14 +188,14 @@ class Draws:
         for node, move in moved.items():
             apart = np.abs(_gap(node, *(s.value for s in node.inputs)))
             allowed = move / draws.scale
-            # A move of nan is outside of a function's domain: nothing is certain there.
+            # A move is nan outside of a function's domain: nothing is certain there.
             near = (allowed != 0) & ~(apart > REACH * allowed)
             self.open[node] = np.isfinite(apart) & near
             if self.once:
                 self.shares[node] = np.maximum(chances(node, move), least)
 
     def add_to(self, sums: Mapping[Node, Any], count: int, least: float = 0.0) -> None:
-        """Add to the sums of each node what so many pairs move it by."""
+        """Add the deviations of each node in `count` pairs to its sums."""
         for values in self.pairs(count, sums.keys(), least):
             for node, of_it in sums.items():
                 if (moved := halves(node, values[node])) is not None:
@@ -205,7 +204,7 @@ class Draws:
     def pairs(
         self, count: int, keep: Collection[Node], least: float = 0.0
     ) -> Iterator[dict[Node, Pair]]:
-        """So many pairs of evaluations, in some of which errors are alike."""
+        """Pairs of evaluations, `count` of them; in some, equal digits round alike."""
         self._contest(least)
         for i in range(count):
             together, alike = i % ALIKE == 0, self.once and i % 2 == 1
@@ -253,12 +252,12 @@ class Draws:
 
     def _computed(self, node: Node, given: Sequence[Pair]) -> Pair:
         plus, minus = node.value, node.value
-        if not all(up is down for up, down in given):  # something behind it is rounded
+        if not all(up is down for up, down in given):  # an input has a rounding
             plus, minus = (computed(node, *side) for side in zip(*given, strict=True))
         return plus, minus
 
     def _narrow(self, pair: Pair) -> Pair:
-        """What the narrow type makes of values."""
+        """A pair of values with the overflow of the narrow type."""
         step = self.errors.arithmetic.step
         plus, minus = (
             side
@@ -271,7 +270,7 @@ class Draws:
     def _moved(
         self, node: Node, pair: Pair, share: float, noise: Callable[[Node], Array]
     ) -> Pair:
-        """A node's values, off by its own rounding."""
+        """A node's values, perturbed by its own rounding."""
         width = self._widths.get(node)
         if width is None:
             return pair
@@ -302,10 +301,10 @@ class Draws:
         else:
             noise = rng.random(node.shape, dtype=np.float32)
             noise -= 0.5
-        if self.seen:  # what is known to be lost is no matter of luck
+        if self.seen:  # a known loss is not random: its size is never near zero
             noise += np.copysign(np.float32(0.5), noise)
             noise /= 2
-            if together:  # nor of one sign here and another there: partial sums
+            if together:  # and it may have one sign everywhere: partial sums
                 noise = np.copysign(noise, noise.sum())
         return noise
 
@@ -330,7 +329,7 @@ class Draws:
         together: bool,
         turned: dict[tuple[Node, ...], Array],
     ) -> Pair:
-        """Those of the reference, but where a choice is contested."""
+        """The reference's weights of a choice, moved where it is contested."""
         mask = self.open.get(node)
         if mask is None or not mask.any():
             return node.value, node.value
@@ -368,7 +367,7 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
 
 
 def _scaled(node: Node, source: Node, width: Error) -> Error:
-    """What a node makes of a deviation of one input, to which it is linear."""
+    """The deviation of a node for one of an input in which it is linear."""
     choice = operation(node) == "where"
     given = [
         width
@@ -382,7 +381,7 @@ def _scaled(node: Node, source: Node, width: Error) -> Error:
 
 
 def _gap(node: Node, *inputs: Array) -> Array:
-    """What a choice depends on the sign of; of a maximum, the distance to it."""
+    """The number whose sign makes a choice; for a maximum, the distances to it."""
     if operation(node) != "pick":
         return inputs[0] - inputs[1] if len(inputs) == 2 else inputs[0]
     axis = node.attributes["axis"]
@@ -397,7 +396,7 @@ def chances(node: Node, moved: Array) -> Array:
 
     By Hoeffding's inequality a sum of independent uniform roundings of root mean square
     `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases, and in
-    half of them. Of a maximum along an axis, the most likely contender's.
+    at most half of them. For a maximum along an axis, the likeliest contender's.
     """
     apart = np.abs(_gap(node, *(source.value for source in node.inputs)))
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)

@@ -1,4 +1,4 @@
-"""What is said of one tensor: the verdict, and the numbers behind it."""
+"""The verdict on one tensor, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradwatch.harness.project.verdicts import PASSING
 
-#: The convention of a tensor that is right for flushed inputs alone.
+#: The convention of a tensor that is right only for inputs flushed to zero.
 FLUSHED = "flushed"
 
 
@@ -22,19 +22,19 @@ class Judgement:
         vacuous: Share of the elements (0 to 1) of which rounding leaves too little for
             the comparison to say anything.
         worst_index: Where the ratio is largest; () for a scalar or nothing compared.
-        got, expected, radius: The values there; of a tensor as a whole its distance
-            from the right one, 0, and what one rounding at each step does to it.
-        radius_kind: "bound" or "spread": which of the two radii that one is; "norm" or
-            "projection" of a tensor as a whole (spread.py); "least" of a large right
-            tensor, whose ratio is then more than that of the other two, and of which
-            less than half is vacuous: `vacuous` is 0 (acceptance/large.py).
+        got, expected, radius: The values there; for a tensor as a whole its distance
+            from the right one, 0, and that of one with one rounding at each step.
+        radius_kind: "bound" or "spread": the kind of that radius; "norm" or
+            "projection" for a tensor as a whole (spread.py); "least" for a large right
+            tensor, whose ratio is then larger than to the other two, and of which less
+            than half is vacuous: `vacuous` is 0 (acceptance/large.py).
         compute: The widest precision of intermediate values with which the tensor is
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.
         convention: How ties are broken ("first", "last", "even", "shared", or "mixed"
             where it is not the same in every row), where they are.
-        message: One sentence that tells all of this.
-        diagnosis: The mistake that gives what came back; empty where none is known.
+        message: One sentence that says all of this.
+        diagnosis: The mistake that gives this tensor; empty where none is known.
     """
 
     tensor: str
@@ -54,7 +54,7 @@ class Judgement:
 
     @property
     def passes(self) -> bool:
-        """Whether the verdict is none that a correct implementation could not earn."""
+        """Whether a correct implementation may get this verdict."""
         return self.verdict in PASSING
 
     @property

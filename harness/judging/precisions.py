@@ -1,4 +1,4 @@
-"""Floating-point formats, and in which of them an implementation computes."""
+"""Floating-point formats, and the arithmetics in which implementations compute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Precision:
         most: Exponent of the first power of two that overflows.
         roundoff: Unit roundoff u, the largest relative error of rounding to nearest.
         smallest: Smallest normal number.
-        floor: How far one last rounding may be off where the result underflows.
+        floor: Largest error of one last rounding where the result underflows.
         nothing: Largest magnitude that is rounded to zero; that of float64 is zero.
         largest: Largest finite number.
         beyond: Least magnitude that is rounded to infinity: half a unit above that.
@@ -72,11 +72,11 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """In which precisions an implementation computes.
+    """The precisions in which an implementation computes.
 
-    `step` is that of every intermediate result, `stored` of the tensors that come out;
-    `sums` is the unit roundoff of additions inside a sum or matrix product, `products`
-    that of what enters a matrix product.
+    `step` is that of every intermediate result, `stored` that of the results; `sums` is
+    the unit roundoff of additions inside a sum or matrix product, `products` that of
+    the operands of a matrix product.
     """
 
     name: str
@@ -102,7 +102,7 @@ def name_of(dtype: Any) -> str:
 
 
 def compute_on(device: str, dtype: str) -> str | None:
-    """The `compute` of `arithmetics` that backends are asked for; None for the default.
+    """The `compute` of `arithmetics` that backends use; None for the default.
 
     The environment variable GRADWATCH_TF32=1 lets a GPU use TF32, in the worker
     (`impls/backends/_torch.py`) and here, so that it is judged as such.
@@ -115,12 +115,12 @@ def compute_on(device: str, dtype: str) -> str | None:
 def arithmetics(dtype: str, compute: str | None = None) -> tuple[Arithmetic, ...]:
     """The arithmetics in which tensors of a dtype may have been computed, widest first.
 
-    By default tensors of 32 and 64 bits are computed in their own precision. Those of
+    By default tensors of 32 and 64 bits are computed in their own precision; tensors of
     16 bits in float32 with one rounding at the end, or "mixed": every step is rounded
     to 16 bits, and sums are accumulated in float32. All frameworks do one of the two.
 
     Raises:
-        ValueError: no such `compute`, or none that such tensors are computed in.
+        ValueError: no such `compute`, or none for tensors of this dtype.
     """
     stored, single = PRECISIONS[dtype], PRECISIONS["float32"]
     inside = Arithmetic("float32", single, single.roundoff, single.roundoff, stored)

@@ -1,4 +1,4 @@
-"""What tensors are judged against: cheaply where that is enough, else in full."""
+"""Judges tensors against a formula: cheaply where that is enough, else in full."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FULL, MOST = 1 << 21, 1 << 24
 #: To judge an operation takes as long as so many elements of its result: .5 ms, .5 us
 #: (`cpu-2core`). Each tensor has a part, and each part nearly all operations.
 OPERATION = 1000
-#: Elements far off that are looked at, and how it is said where all of them are.
+#: Number of far elements that are judged, and words for the place of all wrong ones.
 NEAR, OFF = 3 * FARTHEST, "what is off lies in"
-#: Places of each axis of a sample.
+#: Number of places along each axis in a sample.
 SAMPLE = 4
 
 
 class Cost(NamedTuple):
-    """Elements that a call computes, and operations; `whole` if these are all."""
+    """The elements and operations that a call computes; `whole` if all are counted."""
 
     elements: int
     operations: int
@@ -38,17 +38,17 @@ class Cost(NamedTuple):
 
     @property
     def work(self) -> int:
-        """What it takes to judge, in elements: beyond `FULL` they are seen twice."""
+        """The work of a judgement, in elements: those beyond `FULL` count twice."""
         again = max(0, self.elements - FULL)
         return self.elements + again + OPERATION * max(1, self.operations)
 
 
 class Question(Asked):
-    """What is asked, evaluated as far as it is needed."""
+    """The right tensors of a problem, evaluated as far as a judgement needs them."""
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the tensors."""
+        """The names of the tensors."""
         with graph.ties("first"):
             return tuple(self.build(np.dtype(np.float64)))
 
@@ -59,7 +59,7 @@ class Question(Asked):
 
     @property
     def known(self) -> Reference | None:
-        """The right tensors, if they were needed in full."""
+        """The right tensors with their radii, if they were needed in full."""
         return self.__dict__.get("right")
 
     def judge(
@@ -69,10 +69,10 @@ class Question(Asked):
         *,
         flushes: bool = False,
     ) -> tuple[Judgement, ...]:
-        """The judgements, in the order of the tensors.
+        """Judge tensors; the judgements are in their order.
 
-        `dtypes` are those that they have where they come from; with `flushes` subnormal
-        numbers are zeros there.
+        `dtypes` are their dtypes in the framework; with `flushes` it takes subnormal
+        numbers for zeros.
 
         Raises:
             FloatingPointError: subnormal numbers are flushed to zero in this thread.
@@ -90,7 +90,7 @@ class Question(Asked):
                     part = self._in_part(far, looked)
                 if not (looked.skipped and any(j.passes for j in part.values())):
                     break
-            # Those farthest off are no fair sample, and reject nothing alone.
+            # The elements farthest off are no fair sample, and reject nothing alone.
             if looked.size <= MOST:
                 part = {n: j for n, j in part.items() if j.verdict == "agree"}
             found = part | looked.judgements
@@ -101,7 +101,7 @@ class Question(Asked):
         return tuple(found[name] for name in got)
 
     def part(self, boxes: Mapping[str, Box]) -> Reference:
-        """The right tensors at some places of each axis."""
+        """The right tensors at some positions of each axis."""
 
         def build(wide: np.dtype[Any]) -> dict[str, graph.Node]:
             nodes, parts = self.build(wide), Parts()
@@ -112,9 +112,9 @@ class Question(Asked):
         return Reference(Asked(build, self.dtype, self.compute))
 
     def _in_part(self, got: Mapping[str, Array], looked: Look) -> dict[str, Judgement]:
-        """Judgements by the elements farthest off, and by a sample.
+        """Judge tensors by the elements farthest off, and by a sample.
 
-        All tensors have one graph: what several of them need is computed once.
+        All tensors have one graph: nodes that several of them need are computed once.
         """
         seed = int(np.random.default_rng().integers(1 << 31))
         rng = np.random.default_rng(seed)
@@ -132,10 +132,10 @@ class Question(Asked):
 def _box(
     shape: tuple[int, ...], far: Array, rng: np.random.Generator
 ) -> tuple[Array, ...]:
-    """Places of each axis: of the elements farthest off, and some at random.
+    """Positions along each axis: of the elements farthest off, and some at random.
 
-    Of the axes before the last two, which are heads and images, those of what is
-    farthest by ratio and by error; any, where nothing is off (a pool of equal numbers).
+    Along axes before the last two, heads and images, only those of the farthest by
+    ratio and by error; any, if no element is off (a pool of equal numbers).
     """
     far = far[:NEAR] if far.size else rng.integers(int(np.prod(shape)), size=2)
     places = np.unravel_index(far, shape) if shape else ()

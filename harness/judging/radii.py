@@ -1,7 +1,7 @@
-"""How far rounding may move the tensors of a graph, computed in one arithmetic.
+"""Rounding radii of the tensors of a graph, computed in one arithmetic.
 
-Each radius is in the tensor that comes out: the reference's own roundoff is part of it,
-so that it doubles by itself where extended precision is no wider than float64.
+Each radius is that of the result as it is returned. The reference's own roundoff is
+part of it, so that it doubles where extended precision is no wider than float64.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Truth:
     Attributes:
         radius: How far an honest implementation may land from each value, infinite
             where nothing is known.
-        infinite: Where nothing but an infinity of the value's sign is right.
-        zero: A radius up to this is made of underflow alone.
-        nothing: A magnitude up to this is zero in the tensor that comes out.
-        admissible: Of `argmax`: the axis, and which indices along it are right.
+        infinite: Elements for which only an infinity of the value's sign is right.
+        zero: The largest radius that underflow alone may make.
+        nothing: The largest magnitude that is zero in the returned tensor.
+        admissible: For `argmax`: the axis, and a mask of the right indices along it.
     """
 
     tensor: str
@@ -59,16 +59,16 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Radii:
-    """How far rounding may move each tensor; every kind is computed at its first use.
+    """The rounding radii of each tensor; every kind is computed at its first use.
 
     Attributes:
         nodes: The right tensors by name, evaluated.
-        arithmetic: In which the tensors under test may have been computed.
+        arithmetic: The one in which the tensors under test may have been computed.
         limit: The ratio up to which an error is rounding.
         longest: The number of terms of the longest reduction.
-        sums: The precision in which a careless algorithm adds one by one, if it does.
-        honest: What one may lose that does not.
-        rules: Of running errors, in place of the usual ones.
+        sums: The precision of a careless algorithm's sequential sums; empty if none.
+        honest: For a careless algorithm, the radii of one that is not.
+        rules: Rules of running errors, in place of the usual ones.
     """
 
     nodes: Nodes
@@ -81,7 +81,7 @@ class Radii:
     _careless: dict[str, Radii] = field(default_factory=dict)
 
     def careless(self, sums: str) -> Radii:
-        """What an algorithm may lose that adds one by one in a precision."""
+        """The radii of an algorithm that adds one by one in a precision."""
         if sums not in self._careless:
             self._careless[sums] = replace(self, sums=sums, honest=self, _careless={})
         return self._careless[sums]
@@ -93,20 +93,19 @@ class Radii:
 
     @functools.cached_property
     def errors(self) -> Errors:
-        """Running errors; of a careless algorithm with a share of what it loses."""
+        """The running errors; for a careless algorithm with its own losses."""
         return self._errors(full=False)
 
     @functools.cached_property
     def peaks(self) -> Peaks:
-        """Partial products of each node."""
+        """The largest and smallest partial products of each node."""
         return peaks(self.order, self.arithmetic.step)
 
     @functools.cached_property
     def bounds(self) -> Mapping[str, Truth]:
         """The tensors with radii of the bound.
 
-        Those of a careless algorithm are of what came out finite, however near the end
-        of the range.
+        For a careless algorithm a radius is finite even where the value may overflow.
         """
         risky = {} if self.honest else risks(self.order, self.errors)
         stored, truths = self.arithmetic.stored, dict[str, Truth]()
@@ -129,7 +128,7 @@ class Radii:
 
     @functools.cached_property
     def spreads(self) -> Mapping[str, Error]:
-        """Radii of the spread; of a careless algorithm, of what it loses alone."""
+        """Radii of the spread; for a careless algorithm, of its own losses alone."""
         return self._spreads(again=False)
 
     @functools.cached_property
@@ -139,7 +138,7 @@ class Radii:
 
     @functools.cached_property
     def wholes(self) -> Mapping[str, Whole]:
-        """What roundings do to tensors as a whole."""
+        """The norms and projections of roundings, for tensors as a whole."""
         honest = self.honest or self
         errors = self._errors(full=True) if self.honest else self.errors
         again = self.honest is not None
@@ -148,7 +147,7 @@ class Radii:
     def _errors(self, *, full: bool) -> Errors:
         table = self.rules
         if self.honest:
-            # An output by another name is one excuse less.
+            # Without this name an output only has one excuse less.
             outputs = [n for name, n in self.nodes.items() if name.startswith("y")]
             lost, found = recovered(self.order, outputs), self.honest.peaks
             table = careless(PRECISIONS[self.sums], lost, found, full=full)
@@ -163,9 +162,9 @@ class Radii:
         return radii
 
     def _stored(self, node: Node, radius: Any) -> tuple[Any, Mask, Mask]:
-        """A radius in the tensor that comes out; where it is infinite, and may be.
+        """A radius in the returned tensor; masks of sure and of possible infinities.
 
-        The reference's own roundoff makes it larger, and one last rounding into
+        The radius grows by the reference's own roundoff, and by one last rounding into
         narrower tensors: a single one, which is allowed once and not `limit` times.
         """
         arithmetic = self.arithmetic
@@ -184,7 +183,7 @@ class Radii:
 
 
 def _whole(name: str, node: Node, errors: Errors, risk: Risk | None) -> Truth:
-    """An integer tensor: exact, but that several indices may point at a maximum."""
+    """An integer tensor: it is exact, but several indices may point at a maximum."""
     unknown, none = errors.errors[node] > 0, np.zeros(node.shape, bool)
     radius = np.where(unknown | risk.undefined if risk else unknown, np.inf, 0.0)
     if operation(node) != "argmax":

@@ -37,7 +37,7 @@ Kind = TypeVar("Kind", bound="Asked")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is judged: the graph of the right tensors, to be evaluated.
+    """The graph of the right tensors, to be evaluated.
 
     Attributes:
         build: Gives the nodes by tensor name, not evaluated: gradients (from
@@ -45,14 +45,13 @@ class Asked:
             that it is given, rounded to `dtype` first. For each of `graph.TIES` it has
             to build forward and gradient again.
         dtype: Precision of the tensors that are judged: a key of `PRECISIONS`.
-        compute: The precision of intermediate values; by default what frameworks do
+        compute: The precision of intermediate values; by default that of frameworks
             (see `precisions.arithmetics`).
-        outputs: Of second derivatives, the function's outputs, likewise. At a kink
-            these are not defined: where a comparison is exactly met, and the outputs
-            are the same from both sides, the derivatives may be those of the other
-            side.
+        outputs: Likewise for the function's outputs, in a second order. At a kink its
+            derivatives are not defined: where a comparison is exactly met, and the
+            outputs are the same from both sides, they may be those of the other side.
         unreached: Gradients that no path leads to; building fills it.
-        problem: Whose graph it is, if its inputs may be flushed.
+        problem: The problem of the graph, if its inputs may be flushed.
     """
 
     build: Build
@@ -69,9 +68,9 @@ class Asked:
         compute: str | None = None,
         device: str = "cpu",
     ) -> Kind:
-        """Of an op's gradients, outputs and state, computed on a device."""
+        """Build from an op's gradients, outputs and state, computed on a device."""
         compute = compute or compute_on(device, problem.dtype)
-        arithmetics(problem.dtype, compute)  # refuses what there is not
+        arithmetics(problem.dtype, compute)  # raises ValueError if there is none
         second = getattr(problem, "order", "vjp") in SECOND
         outputs = (lambda wide: results_of(problem, wide)[1]) if second else None
         build = functools.partial(nodes_of, problem)
@@ -133,7 +132,7 @@ class Reference:
 
     @functools.cached_property
     def flushed(self) -> Reference | None:
-        """That of zeros for subnormal inputs; None where there are none."""
+        """The reference for zeros in place of subnormal inputs; None without such."""
         problem, compute = self._asked.problem, self._asked.compute
         if problem is None or self.dtype == "float16":  # which is computed in float32
             return None
@@ -156,7 +155,7 @@ class Reference:
     def radii(
         self, convention: str = "first", arithmetic: Arithmetic | None = None
     ) -> Radii:
-        """How far rounding may move them, by default in the narrowest arithmetic."""
+        """The rounding radii, by default in the narrowest arithmetic."""
         way = convention, arithmetic or self.arithmetics[-1]
         if way not in self._radii:
             given = self.graphs[convention], way[1], self.limit, self.longest
@@ -172,8 +171,8 @@ def wider(precision: Precision) -> np.dtype[Any]:
 def require_subnormals() -> None:
     """Raise FloatingPointError where this thread flushes subnormal numbers to zero.
 
-    The reference would flush what the implementation under test does, and a wrong zero
-    would agree. The flag belongs to the thread: PyTorch's call sets it for ours.
+    The reference would flush the same numbers as the implementation under test, and a
+    wrong zero would agree. PyTorch's call sets the flag for the calling thread.
     """
     smallest = np.array([np.finfo(np.float64).tiny])
     if not (smallest / 2)[0] > 0 or not (np.array([5e-324]) * 2.0**60)[0] > 0:
@@ -202,8 +201,7 @@ def _evaluated(build: Callable[[], Nodes]) -> Nodes:
 def _continuous(outputs: Callable[[], Nodes]) -> bool:
     """Whether the outputs are the same from the other side, but for some roundings.
 
-    A branch that cannot be taken there, as its index is outside of the array, continues
-    nothing.
+    They are not if the branch of that side fails, as its index is outside of the array.
     """
     here = _evaluated(outputs)
     _, limit = limits(graph.topological_order(here.values()))

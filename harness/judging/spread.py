@@ -1,10 +1,10 @@
 """How far rounding moves a result, measured by perturbed evaluations (draws.py).
 
-**An element.** Half the difference of a mirrored pair is the first-order picture; half
-its sum, less the unperturbed result, is what that leaves out (curvature, a comparison
-that flips), and so is by what a difference shrinks less than its perturbations do
-(something saturates). Where either is not small, an rms of a few draws means nothing:
-the *spread* is infinite.
+**An element.** Half the difference of a mirrored pair is its linear part. Half the sum,
+less the unperturbed result, is the rest (curvature, a comparison that flips); and where
+a function saturates, a difference shrinks less than its perturbations do. Where the
+rest is not small, or the difference does not shrink in proportion, an rms of a few
+draws means nothing: the *spread* is infinite.
 
 **A tensor as a whole.** Where the spread says nothing of nearly every element, the
 graph is evaluated with one rounding at each step, and how far a tensor is off is
@@ -48,7 +48,7 @@ from gradwatch.impls.graph import Node, as_array
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
 #: 99 of 100 cases (chi-squared), which is little beside the limit of 16 and more.
 PAIRS = 8
-#: The first-order picture holds where what it leaves out is at most this share of it.
+#: A deviation counts as linear where the rest is at most this share of its linear part.
 CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
 #: in the roundings of the wide type, where that is no wider than float64.
@@ -60,7 +60,7 @@ NORMS, LIMIT = 24, AS_A_WHOLE
 TURNED = 1 / (MOST * LIMIT)
 #: Kinds of radii of a tensor as a whole.
 WHOLE = ("norm", "projection")
-#: How far sums in 16 bits may be off, beside evaluations that have such sums.
+#: An imprecise tensor's largest ratio to evaluations with sums in 16 bits.
 EXCUSED = FEW_DRAWS
 
 
@@ -74,9 +74,9 @@ def spread(
 ) -> dict[str, Error]:
     """The radius of each tensor, infinite where the spread may not accuse.
 
-    It costs 2 * (PAIRS + 1) evaluations, and 2 * PILOTS of what choices depend on, and
-    is the same every time. With errors `beside` these it is the radius of what these
-    are more. `again` rounds a product of matrices for each use.
+    It costs 2 * (PAIRS + 1) evaluations, and 2 * PILOTS of the operands of choices, and
+    is the same every time. With errors `beside` these it is the radius of the excess
+    over them. `again` rounds a product of matrices for each use.
     """
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
@@ -100,7 +100,7 @@ def spread(
 
 
 def overflowing(draws: Draws) -> dict[Node, Any]:
-    """Elements that overflow may reach, though no draw shows it: sums on the way."""
+    """Masks of elements that overflow may reach, though no draw shows it."""
     if not draws.hot:
         return {}
     sizes = draws.errors.sizes
@@ -111,7 +111,7 @@ def overflowing(draws: Draws) -> dict[Node, Any]:
 
 @dataclass
 class _Moments:
-    """Sums over the pairs: squares of half the differences, and of what is common.
+    """Sums over the pairs: squares of the linear parts (`odd`) and rests (`even`).
 
     In units of an element's first deviation, or of the tensor's largest where that is
     0, so that no square underflows; np.hypot takes six times as long.
@@ -132,7 +132,7 @@ class _Moments:
         self.odd, self.even = self.odd + odd, self.even + even
 
     def radius(self, again: Pair, limit: float) -> Error:
-        """Root mean square of the deviations; infinite where the picture fails.
+        """The root mean square of the deviations; infinite where they are not linear.
 
         `again` is the first pair once more, with perturbations of size `AGAIN`; the
         others were `limit` radii large.
@@ -154,8 +154,8 @@ class Part:
     """A tensor (no axis), or its slices along an axis: one number for each.
 
     `size` are norms of the right tensor; `norm` root mean squares of the norms of the
-    deviations, with what a bias of the last rounding adds, infinite where the
-    first-order picture fails; `projection` likewise of projections on the right tensor.
+    deviations, with a bias of the last rounding, infinite where these are not linear;
+    `projection` likewise of projections on the right tensor.
     """
 
     axis: int | None
@@ -166,10 +166,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Whole:
-    """What one rounding at each step does to a tensor; `known` elements take part.
+    """The effect of one rounding at each step on the `known` elements of a tensor.
 
-    `limit` is the largest ratio of an honest tensor. Of a tensor that is zero in exact
-    arithmetic, `terms` is the norm of what its terms' magnitudes add up to; else 0.
+    `limit` is the largest ratio of an honest tensor. If a tensor is zero in exact
+    arithmetic, `terms` is the norm of the sums of its terms' magnitudes; else 0.
     """
 
     value: Error
@@ -179,10 +179,10 @@ class Whole:
     terms: float = 0.0
 
     def worst(self, got: Array) -> tuple[float, str, Part, int]:
-        """The largest ratio of how far a tensor is off to how far the evaluations are.
+        """The largest ratio of a tensor's error to that of the evaluations.
 
-        With its kind, part and slice. 0 where the evaluations say nothing; infinite
-        where the tensor is not finite.
+        It comes with its kind, part and slice. It is 0 where the evaluations say
+        nothing, and infinite where the tensor is not finite.
         """
         found = []
         with np.errstate(all="ignore"):
@@ -199,7 +199,7 @@ class Whole:
 
     @property
     def least_seen(self) -> float:
-        """The least share by which a tensor that is too large or small is accused."""
+        """The least relative error that is seen of a tensor too large or too small."""
         total = self.parts[0]
         with np.errstate(all="ignore"):
             share = float(self.limit * total.projection / total.size)
@@ -214,12 +214,12 @@ def whole(
     *,
     again: bool = False,
 ) -> dict[str, Whole]:
-    """What one rounding at each step does to the tensors of which something is known.
+    """The effect of one rounding at each step on the tensors, as far as it is known.
 
     Left out are tensors that overflow may reach, and those of which most elements may
     underflow: that is no rounding of a value's own size. It costs 2 * NORMS
     evaluations, and is the same every time. `products` are partial products of each
-    node; with `again` those of matrices are rounded for each use.
+    node; with `again` a product of matrices is rounded for each use.
     """
     draws = Draws(errors, order, once=True, again=again)
     with np.errstate(all="ignore"):
@@ -252,9 +252,9 @@ class _Norms:
 
     @property
     def enough(self) -> bool:
-        """Whether most elements are known, and no rounding is endless.
+        """Whether most elements are known, and every deviation is finite.
 
-        That of an eigenvector is, if another eigenvalue is as large.
+        That of an eigenvector is infinite if another eigenvalue is as large.
         """
         finite = all(np.all(np.isfinite(sums)) for sums in self.sums.values())
         return finite and bool(np.count_nonzero(self.known) > self.node.size / 2)
@@ -266,7 +266,7 @@ class _Norms:
             self.sums[axis] = sums + np.stack(squares)
 
     def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
-        """Root mean squares, and a unit in the last place: it may be a bias."""
+        """The root mean squares, with a unit in the last place, which may be a bias."""
         parts, wide = [], float(np.finfo(self.node.value.dtype).eps) / 2
         own = limit * wide / roundoff
         for axis, sums in self.sums.items():
@@ -276,11 +276,11 @@ class _Norms:
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)
-            # What may be half the reference's own rounding has no known direction.
+            # A value that may be half the reference's rounding has no known direction.
             unknown = size <= UNIT / MOST * own * norm
             parts.append(Part(axis, size, norm, np.where(unknown, np.inf, projection)))
         total = parts[0]
-        # Zero but for rounding is what is within the reference's own.
+        # A slice within the reference's own rounding is zero in exact arithmetic.
         lost = total.size <= own * total.norm
         there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
         beside = float(np.linalg.norm(there))
@@ -288,7 +288,7 @@ class _Norms:
 
 
 def measured(error: Error, value: Error, axis: int | None) -> tuple[Error, Error]:
-    """Norms of a tensor or its slices, and projections on those of the right one."""
+    """Norms of an error or its slices, and projections on those of the right tensor."""
     others = None if axis is None else tuple(i for i in range(error.ndim) if i != axis)
     size = np.sqrt(np.sum(value * value, axis=others))
     norm = np.sqrt(np.sum(error * error, axis=others))

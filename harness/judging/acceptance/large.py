@@ -4,22 +4,22 @@ A judgement carries an error bound beside every element of every value, in a typ
 than the one under test. Of a large right tensor less is enough: one pass over each
 value shows that each error is within the least that its radius can be. That the tensor
 is not vacuous, as it may overflow or a divisor vanish, follows from the bound of some
-thousand of its elements (parts.py). What is not accepted here is judged as ever, and
-nothing is rejected here.
+thousand of its elements (parts.py). No tensor is rejected here: those that are not
+accepted are judged in full.
 
 **The least radius.** The perturbations of one node are independent of all others and go
 from -`UNIT` to `UNIT` roundoffs, so that an element moves by UNIT / sqrt(3) times the
 node's own rounding times the element's slope by it, and the squares of these add up.
 The spread, which is measured to a factor of 2 or 3, is at least a quarter of the root
-of those that are looked at, and the bound at least the sum of their magnitudes. They
-are looked at through sums, products, quotients and moves, and of nodes of which all
-ways to the element are among these: what goes another way might cancel, as (a + b) - a
-does not depend on what a is rounded to.
+of those that are followed, and the bound at least the sum of their magnitudes. They
+are followed through sums, products, quotients and moves, from nodes of which all
+paths to the element are among these: a term on another path might cancel them, as
+(a + b) - a does not depend on how a is rounded.
 
 For float64 the reference is computed in float64, too, its sums in a wider type; beside
 it a tensor is allowed half of the limit, as it is an honest implementation itself.
-Tensors of 16 bits are accepted as computed in float32 and rounded once. Left to the
-judgement are choices among equal numbers, and what might be vacuous to a quarter.
+Tensors of 16 bits are accepted as computed in float32 and rounded once. Choices among
+equal numbers, and tensors of which a quarter may be vacuous, are judged in full.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from gradwatch.impls.graph import Node, as_array
 Array = NDArray[Any]
 Places = NDArray[np.intp]
 
-#: Elements of the largest input from which this is tried: below, calls of Python
+#: Least size of the largest input for which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
 LARGE = 1 << 14
 #: Terms of a matrix product in float64 that are added up one by one.
 TOGETHER = 32
-#: Elements that are looked at where they are, as they are farthest off.
+#: Number of elements farthest off that are always judged where they are.
 FARTHEST = 3
 #: Elements off by more than their own rounding, of which right tensors have fewer.
 MANY = 1 << 20
-#: How much larger than the largest tensor a value is that is seen in so many parts.
+#: A value so many times larger than all tensors is computed in so many parts.
 FAR_LARGER, TURNS = 4, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
@@ -80,28 +80,28 @@ FEW = 256
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
 #: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
 SURE = SMALL * UNIT / 3**0.5
-#: What only moves elements.
+#: Primitives that only move elements.
 MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
 _SUMS = frozenset(("sum", "sum_to"))
 
 
 class Look:
-    """What a look at some tensors has shown. No value of the graph is held.
+    """The result of the cheap test of some tensors. No value of the graph is held.
 
     Attributes:
-        judgements: Of those that are right; the others have to be judged.
-        far: Of the others, flat positions of what is farthest off, then of all that is.
+        judgements: Of the right tensors; the others have to be judged.
+        far: For each other tensor, positions of its farthest, then of all wrong ones.
         longest: The number of terms of the longest reduction.
-        skipped: Whether some were not looked at, as others around them are far off.
-        vague: Whether a tensor may be one of several, or say nothing: no part shows it.
-        size: Elements of all values of the graph.
-        operations: What they are computed by.
+        skipped: Whether elements in the box around wrong ones were not tested.
+        vague: Whether a choice has a tie, or a tensor may be vacuous: no part shows it.
+        size: The number of elements of all values of the graph.
+        operations: The number of nodes of the graph.
     """
 
     def __init__(
         self, asked: Asked, got: Tensors, dtypes: Mapping[str, str], hasty: bool = False
     ) -> None:
-        """Look at what `Question.judge` was given."""
+        """Test the tensors that `Question.judge` was given."""
         with graph.ties("first"):
             nodes = asked.build(np.dtype(np.float64))
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
@@ -119,7 +119,7 @@ class Look:
             for axis, places, some in _in_turn({n: nodes[n] for n in given}):
                 order, judged = graph.topological_order(some.values()), [*some.values()]
                 graph.forward_dropping(judged, passing(order, judged))
-                if self.dtype == "float64":  # what overflows may do so in both
+                if self.dtype == "float64":  # the reference may overflow as well
                     values = (node.value for node in order if node.held)
                     self.unsure |= not all(np.isfinite(v).all() for v in values)
                 at: Any = (*[slice(None)] * axis, places) if places.size else ...
@@ -157,10 +157,10 @@ class Look:
     def _computed(
         self, node: Node, arrays: Sequence[Any], spare: Array | None = None
     ) -> Array:
-        """A node's value; that of a choice among equal numbers is noted.
+        """The value of a node; a choice among equal numbers is noted in `unsure`.
 
-        Added up one by one, equal terms round the same way each time, in NumPy as in a
-        kernel that is judged. A reference in float64 must not share that loss.
+        Added up one by one, equal terms round the same way each time, in NumPy as in
+        the kernel under test. A reference in float64 must not share that loss.
         """
         a, b = arrays[0], arrays[-1]
         match operation(node):
@@ -183,10 +183,10 @@ class Look:
         return graph.computed(node, arrays, spare)
 
     def _seen(self, node: Node, got: Array) -> tuple[bool, float, Places, float]:
-        """Whether it might be wrong, and the largest ratio; where, and what is right.
+        """Whether a tensor may be wrong; its largest ratio; positions; the right value.
 
-        Of what might be wrong the elements farthest off are said, by ratio, by their
-        own size and by error; and then all of it.
+        The positions of a tensor that may be wrong are those of its elements farthest
+        off by ratio, by relative error and by error, and then of all that are off.
         """
         value = node.value
         # Not a zero, or an input itself.
@@ -224,7 +224,7 @@ class Look:
     def _ratios(
         self, node: Node, places: Places, sharp: Array, error: Array, limit: float
     ) -> Array:
-        """How far elements are off, in least radii."""
+        """The errors of elements, in units of their least radii."""
         least = Least(self.arithmetic, FEW).radii(node, places, sharp)
         more = np.flatnonzero(~(error <= limit * least))
         if more.size:
@@ -235,11 +235,11 @@ class Look:
     def _beyond_own_rounding(
         self, got: Array, node: Node, limit: float, blunt: float
     ) -> tuple[list[tuple[float, int]], Places, Array]:
-        """Elements that are off by more than their own last rounding explains.
+        """The elements that are off by more than their own last rounding.
 
-        Of what is larger than `blunt` the bound is the judge, and is at least that
-        rounding; elsewhere it is the spread, at least `SURE` of it. Some elements at a
-        time, so that what is computed on the way stays in the cache.
+        Elements larger than `blunt` are judged by the bound, which is at least that
+        rounding, the others by the spread, which is at least `SURE` times it. They are
+        compared in blocks, so that intermediate arrays stay in the cache.
 
         Returns:
             The largest ratio of each block to that rounding, and its flat position; the
@@ -278,9 +278,9 @@ class Look:
         return ratios, np.concatenate(left), np.concatenate(off)
 
     def _sampled(self, node: Node) -> tuple[float, float]:
-        """By the bound of a sample: the share of it that says nothing; what is sharp.
+        """The vacuous share of a sample by its bound, and the least sharp magnitude.
 
-        That is what is so large that the bound leaves half of its digits.
+        From that magnitude on the bound leaves at least half of an element's digits.
         """
         sample = Sample(self._axes)
         few, unit = {"": sample.of(node)}, self.arithmetic.step.roundoff
@@ -291,16 +291,16 @@ class Look:
 
 
 def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, Node]]]:
-    """Parts of the tensors in turn, by places of an axis; or all of them, by none.
+    """Slices of the tensors along an axis, one after another; or all of them whole.
 
     Values may be far larger than all tensors, as scores and windows are. Where an axis
-    of images, heads or channels goes through the graph, a part of it has a part of each
-    value.
+    of images, heads or channels goes through the whole graph, a slice of the tensors
+    needs a slice of each value alone.
     """
     most = max((node.size for node in nodes.values()), default=0)
     order = graph.topological_order(nodes.values())
     far = most > 1 and any(node.size > FAR_LARGER * most for node in order)
-    # What is scattered to a part would have to be sought in all of it, each time.
+    # Each part would search all scattered values for those that fall into it.
     scatters = (n for n in order if operation(n) == "scatter_add")
     if far and all("batch" in node.attributes for node in scatters):
         for first in sorted(nodes.values(), key=lambda node: -node.size):
@@ -318,7 +318,7 @@ def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, No
 
 
 def _parts(nodes: dict[str, Node], axis: int, places: Places) -> dict[str, Node]:
-    """The elements of tensors at some places of an axis."""
+    """The elements of tensors at some positions of an axis."""
     parts, ahead = Parts(), (*(None,) * axis, places)
     return {
         name: parts.part(node, (*ahead, *(None,) * (node.ndim - axis - 1)))
@@ -338,7 +338,7 @@ def box_of(flat: Places, shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
-    """Of which nodes the values need not be held: a few elements are soon computed."""
+    """A test for nodes whose values are dropped: a few elements are cheap to redo."""
     products = (node.inputs for node in order if operation(node) == "matmul")
     held = {*kept}.union(*products)
     return lambda n: n.size >= HELD and n not in held and _soon_computed(n)
@@ -350,7 +350,7 @@ def _soon_computed(node: Node) -> bool:
 
 
 def _rounds(node: Node) -> bool:
-    """Whether each element has a rounding of its own, or is one that was moved."""
+    """Whether each element has a rounding of its own, be it moved afterwards."""
     while operation(node) in MOVED:
         (node,) = node.inputs
     name = operation(node)
@@ -361,9 +361,9 @@ def _rounds(node: Node) -> bool:
 class Least:
     """The least radii of elements at flat positions.
 
-    Values and positions are found once: the same positions serve all nodes of a shape,
-    and are known by identity. Of a long sum `most` terms are looked at: all have no
-    smaller magnitude, but take a pass over what is added up.
+    Values and positions are cached: the same positions serve all nodes of a shape, and
+    are known by identity. Of a long sum, `most` terms are added up: the magnitude of
+    all is no smaller, but takes a pass over the operand.
     """
 
     def __init__(self, arithmetic: Arithmetic, most: int = sys.maxsize) -> None:
@@ -374,14 +374,14 @@ class Least:
         self._behind: dict[tuple[Any, ...], tuple[Places, Places]] = {}
 
     def radii(self, node: Node, places: Places, sharp: Any = False) -> Error:
-        """What the radius is at least, at flat positions of a node's value.
+        """A lower bound of the radius at flat positions of a node's value.
 
-        That is the spread, and where it is `sharp` the bound.
+        It is one of the spread, and where an element is `sharp` one of the bound.
         """
         order = graph.topological_order([node])
         self._users = users = Counter(n for other in order for n in other.inputs)
         users[node] = 1
-        # From where elements come, by which slope, and through how many nodes more.
+        # Positions that elements come from, their slopes, and how many nodes are left.
         ways = defaultdict[Node, list[tuple[Places, Any, int]]](list)
         ways[node] = [(places, np.ones(places.size), DEPTH)]
         total, squares = np.zeros(places.size), np.zeros(places.size)
@@ -409,9 +409,9 @@ class Least:
         return np.asarray(self.unit * least)
 
     def _own(self, node: Node, places: Places) -> Error:
-        """What a node's own rounding is, in units of the unit roundoff; 0 if unknown.
+        """The magnitude of a node's own rounding, in unit roundoffs; 0 if unknown.
 
-        A sum of products has the roundings of these, too.
+        A sum of products also has the roundings of its products.
         """
         name = operation(node)
         if self.wide and name in (*_SUMS, "scatter_add", "matmul"):
@@ -435,12 +435,12 @@ class Least:
             return np.asarray(total, np.float64)
         if name and RULES[name].rounds:
             size = np.abs(self._at(node, places))
-            # That of a power is exact where it is 1.
+            # An exponential that is 1 is exact.
             return np.where(size == 1, 0.0, size) if name in ("exp", "exp2") else size
         return np.zeros(places.size)
 
     def _squares(self, node: Node) -> Array | None:
-        """Of what a sum's terms are rounded by, if they are those of one product."""
+        """Squares of the roundings of a sum's terms, if these come from one product."""
         if self._users[node] != 1:
             return None  # it might cancel
         if operation(node) == "matmul":
@@ -449,7 +449,7 @@ class Least:
         return None if behind is None else graph.computed(node, [behind])
 
     def _at(self, node: Node, places: Places) -> Error:
-        """A node's values, in float64; computed, if they were dropped."""
+        """The values of a node in float64; computed again, if they were dropped."""
         key = node, id(places)
         if key not in self._values:
             if node.held or not _soon_computed(node):
@@ -465,7 +465,7 @@ class Least:
         return self._values[key][0]
 
     def _came_from(self, node: Node, source: Node, places: Places) -> Places:
-        """Where elements of a node come from in an input, flat."""
+        """Flat positions in an input that elements of a node come from."""
         turned = operation(node) == "permute_dims"
         if operation(node) == "reshape" or (source.shape == node.shape and not turned):
             return places
@@ -478,7 +478,7 @@ class Least:
 
 
 def _of_product(node: Node) -> Array:
-    """What sums of magnitudes are at least, in float32; 0 where its range ends."""
+    """Lower bounds of |a| @ |b| for a matrix product, in float32; 0 on overflow."""
     a, b = (source.value.astype(np.float32) for source in node.inputs)
     size: Array = np.abs(a, out=a) @ np.abs(b, out=b)
     # A sum of k products is off by k + 2 roundings; twice that is for their products.

@@ -1,13 +1,13 @@
 """The part of a graph that some elements of a tensor depend on, as a graph of its own.
 
-Elements are a box: some places of each axis. What an operation needs of its inputs for
-a box is a box again: the same places where it works element by element, whole axes
-where it adds up, rows and columns of a matrix product. What only moves elements takes
-them from the smallest box that holds them. The part has the values of the whole.
+Elements are a box: some places of each axis. For a box an operation needs a box of each
+input: the same places where it works element by element, whole axes where it adds up,
+rows and columns in a matrix product. An operation that only moves elements takes them
+from the smallest box that holds them. The part has the values of the whole.
 
-A `Sample` follows some places of each axis in the same way, but of a sum some of its
-terms only: each stands for several. It has the values of the whole, and running errors
-that are an estimate.
+A `Sample` follows some places of each axis in the same way, but only some terms of a
+sum: each stands for several. It has the values of the whole, and its running errors
+are an estimate.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from gradwatch.impls.graph.moves import gather, reshape
 Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
 Box = tuple[Places | None, ...]
-#: Parts of one node that are computed by themselves. Each needs others of what comes
-#: before it, so that of a scan in k steps there were 2^k; and so many of other heads.
+#: So many parts of one node are computed by themselves, and so many of other heads.
+#: Without a limit a scan of k steps would need 2^k: each part needs several before it.
 APART, HEADS = 4, 16
 #: Elements of the largest tensor in a sample.
 PLACES = 1024
-#: Calls inside each other, of which a part takes some for each operation on its way.
+#: Depth of recursion: a part takes some nested calls for each operation behind it.
 DEEP = 20_000
 
 
 @contextlib.contextmanager
 def deep_calls() -> Iterator[None]:
-    """Let parts of deep graphs be made."""
+    """Raise the recursion limit, so that parts of deep graphs can be built."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEP))
     try:
@@ -62,15 +62,15 @@ def deep_calls() -> Iterator[None]:
 
 
 class Parts:
-    """Parts of one graph; what several of them need in common is computed once."""
+    """Parts of one graph; the nodes that several of them need are computed once."""
 
     def __init__(self, most: int = sys.maxsize) -> None:
-        """Of a sum `most` terms are looked at along each axis."""
+        """Take at most `most` terms of a sum along each axis."""
         self.most = most
         self._known = defaultdict[Node, dict[tuple[bytes | None, ...], Node]](dict)
 
     def terms(self, count: int) -> Places | None:
-        """Which of so many terms of a sum are looked at; None for all."""
+        """The places of the terms of a sum that are taken; None for all."""
         return _some(count, self.most) if count > self.most else None
 
     def summed(
@@ -80,7 +80,7 @@ class Parts:
         return Node(node.primitive, inputs, attributes)
 
     def part(self, node: Node, box: Box) -> Node:
-        """A node of the elements in a box, computed from those that they need."""
+        """A node that holds the elements in a box, from the elements that they need."""
         lengths = zip(box, node.shape, strict=True)
         box = tuple(None if p is None or p.size == n else p for p, n in lengths)
         key = tuple(None if p is None else p.tobytes() for p in box)
@@ -92,9 +92,9 @@ class Parts:
         return known[key]
 
     def _apart(self, node: Node, box: Box, key: tuple[bytes | None, ...]) -> Node:
-        """A part by itself, or, of a node with many, from one that holds several.
+        """A part by itself or, if a node has many, gathered from a larger part of it.
 
-        Heads that have nothing in common are no reason for a larger one, if few.
+        Parts of disjoint heads count only from `HEADS` on.
         """
         known = [*self._known[node]]
         if len(known) < HEADS:
@@ -122,7 +122,7 @@ class Parts:
         return make(self, node, box)
 
     def at(self, source: Node, flat: Places, ahead: Box = ()) -> Node:
-        """Elements at flat positions, in their shape, of a batch; -1 gives 0."""
+        """The elements at an array of flat positions behind a batch; -1 gives 0."""
         shape, how = source.shape[len(ahead) :], {"batch": len(ahead)} if ahead else {}
         if not source.size:
             held = self.part(source, (*ahead, *(None,) * len(shape)))
@@ -149,7 +149,7 @@ def _meet(key: tuple[bytes | None, ...], box: Box) -> bool:
 
 
 class Held(Parts):
-    """Parts from the values that are held."""
+    """Parts of a graph, with leaves where the values of nodes are held."""
 
     def _made(self, node: Node, box: Box) -> Node:
         if not node.held:
@@ -159,10 +159,10 @@ class Held(Parts):
 
 
 class Sample(Parts):
-    """Some places of each axis, always the same of axes of one length."""
+    """Parts at some places of each axis: the same for all axes of one length."""
 
     def __init__(self, axes: int) -> None:
-        """`axes` is the number of the largest tensor's."""
+        """Choose how many places each axis has, for tensors of at most `axes` axes."""
         super().__init__(round(PLACES ** (1 / max(axes, 1))))
         self._counts: dict[Node, float] = {}
 
@@ -173,16 +173,16 @@ class Sample(Parts):
     def summed(
         self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any
     ) -> Node:
-        """The part of a sum or matrix product, with the value of all terms."""
+        """The part of a sum or matrix product, with the value that all terms give."""
         part = Node(node.primitive, inputs, attributes, _cut(node.value, box))
         self._counts[part] = terms(node) / max(terms(part), 1)
         return part
 
     def rules(self) -> Table:
-        """Running errors of sums, from those of the terms that are looked at."""
+        """Rules for the running errors of sums, estimated from the terms taken."""
 
         def error(name: str, at: At) -> Error:
-            once = at.v if at.sums != 1 else 0.0  # of what comes out
+            once = at.v if at.sums != 1 else 0.0  # the rounding of the result
             return once + self._counts[at.node] * (RULES[name].error(at) - once)
 
         names = ("sum", "sum_to", "matmul")
@@ -258,7 +258,7 @@ def _reshape(parts: Parts, node: Node, box: Box) -> Node:
 
 
 def _alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[slice, slice]]:
-    """Axes of two shapes, of which the same elements are one after another."""
+    """Pairs of axis ranges of two shapes that hold the same elements in one order."""
     sizes = [np.cumprod([1, *shape]) for shape in (a, b)]
     shared = np.intersect1d(sizes[0], sizes[1])
     ends = [np.searchsorted(s, shared, "right") - 1 for s in sizes]

@@ -2,8 +2,8 @@
 
 An entry of outcomes.json is one defect, with clauses where it shows, such as
 "isinf(weight)" or "like(case, '*tanh*')". A run fails for a wrong verdict that no entry
-lists, and for an entry that it reaches and whose defect is gone. Those of drawn.json
-show in no case of the suite, but in problems that are drawn at random.
+lists, and for an entry that it reaches and whose defect is gone. The defects of
+drawn.json show in no case of the suite, but in problems that are drawn at random.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FILE, DRAWN = map(Path(__file__).with_name, ("outcomes.json", "drawn.json"))
 
 
 class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One defect, as the data file states it, or in one of its places.
+    """A defect, as the data file states it, or in one of its places.
 
     A place is an op, a backend, an order and a device. `backends` and `tensors` may
     hold the wildcards * and ?; the op "*" is a property of a platform. Only `versions`
     and `devices` where it was seen are covered. `where` are clauses that hold in a
     trial that shows it. `sometimes` is the reason why it may not show there, such as
-    memory that nobody has written: no run finds it gone.
+    uninitialised memory: no run finds it gone.
     """
 
     reason: str
@@ -63,7 +63,7 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"{' '.join(map(' or '.join, said))}: {self.reason}"
 
     def of(self, op: str) -> bool:
-        """Whether it is about an op."""
+        """Whether the defect is one of an op."""
         return op in self.ops or "*" in self.ops
 
     def covers(self, record: AgreeRecord) -> bool:
@@ -89,8 +89,8 @@ class Known(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def reaches(self, backend: str, trial: Trial, device: str) -> bool:
         """Whether some version of a backend shows it in a trial.
 
-        Before a worker has started nobody knows which version it will run. Somebody's
-        own op may have the name of one of ours, and none of its defects.
+        The version is not known before a worker has started. A user's own op may have
+        the name of one of ours, and none of its defects.
         """
         place = trial.problem.op.name, backend, trial.order, device
         meant = self._is_at(*place) and ("*" in self.ops or is_ours(trial.op))
@@ -131,7 +131,7 @@ def expect(
 
 
 def expected_verdict(record: AgreeRecord, known: Iterable[Known]) -> str:
-    """The verdict that entries which reach its trial announce, or else `agree`.
+    """The verdict that the entries of a record's trial announce, or else `agree`.
 
     If several cover the record, the one with the record's own verdict counts.
     """
@@ -147,7 +147,7 @@ def as_expected(record: AgreeRecord) -> bool:
 
 
 def unexpected(records: Iterable[AgreeRecord]) -> list[AgreeRecord]:
-    """Those whose verdict is not the expected one."""
+    """The records whose verdict is not the expected one."""
     return [record for record in records if not as_expected(record)]
 
 
@@ -188,7 +188,7 @@ def compiled(clause: str) -> CodeType:
 
 
 def names_in(trial: Trial) -> dict[str, Any]:
-    """What clauses may name: numbers in float64; `x` is the first floating input."""
+    """The names that clauses may use: arrays in float64, `x` the first floating one."""
     problem, precision = trial.problem, PRECISIONS[trial.problem.dtype]
     given = {
         name: a.astype(np.float64) if a.dtype.kind == "f" else a
@@ -202,11 +202,11 @@ def names_in(trial: Trial) -> dict[str, Any]:
     )
 
     def some(condition: Callable[[Array], Array]) -> bool:
-        """Whether some element of a floating input is so."""
+        """Whether the condition holds for an element of a floating input."""
         return any(condition(a).any() for a in floating)
 
     def products(*others: Array) -> list[Array]:
-        """Products of x with arrays of its shape, or of none."""
+        """Products of x with arrays of its shape, or of shape ()."""
         return [x * a for a in others if a.shape in (x.shape, ())]
 
     return {
@@ -231,7 +231,7 @@ def names_in(trial: Trial) -> dict[str, Any]:
 
 
 def like(name: str, *patterns: str) -> bool:
-    """Whether a name has a pattern, whose brackets are no character class."""
+    """Whether a name matches a pattern, in which brackets are plain characters."""
     plain = str.maketrans("[]", "()")
     name, *patterns_ = (text.translate(plain) for text in (name, *patterns))
     return any(fnmatchcase(name, one) for one in patterns_)

@@ -1,13 +1,13 @@
-"""What an honest but careless algorithm may lose: rules for the verdict `imprecise`.
+"""Losses of an honest but careless algorithm: rules for the verdict `imprecise`.
 
 Equal terms round the same way every time, and a sequential sum of them loses up to n
 roundings of the terms' magnitudes (Higham, Accuracy and Stability of Numerical
-Algorithms, 2nd ed., section 4.2). A lost term is no imprecision: a sum's excuse is
-therefore not that worst case, but what is seen. The very terms are added up one by one
-in the precision in question, and twice the largest loss of any partial sum, relative to
-its terms' magnitudes, is allowed. Where n u > 1 there is no bound (section 3.1), and no
-excuse for an element. But terms of both signs lose little, which a tensor as a whole
-shows: half a unit of each partial sum, as independent numbers (Higham and Mary 2019).
+Algorithms, 2nd ed., section 4.2). A lost term is no imprecision: the excuse of a sum is
+therefore not that worst case, but a measured loss. The very terms are added up one by
+one in the precision in question, and twice the largest loss of any partial sum,
+relative to its terms' magnitudes, is allowed. Where n u > 1 there is no bound (section
+3.1), and no excuse for an element. But terms of both signs lose little, as a tensor as
+a whole shows: half a unit of each partial sum, independently (Higham and Mary 2019).
 
 A function that saturates may be computed as its distance from 1: it has two roundings
 of 1. An input may be recovered from sums (`recovered`). Factors multiplied in another
@@ -44,26 +44,26 @@ from gradwatch.impls.graph import PRIMITIVES, Node, as_array
 
 Rule = Callable[[At], Error]
 
-#: A blocked sum may lose more than the sequential one, but hardly twice that.
+#: Allowed losses of a sequential sum: a blocked one may lose more, but hardly twice it.
 SEEN = UNIT
-#: One may be taken out of a sum: equal terms then round alike in another way.
+#: Factors that may be taken out of a sum: equal terms then round in another way.
 FACTORS = 2.0 ** (np.arange(1, 4) / 4)
-#: Multiplications of a matrix product that are done one by one: a second.
+#: Products of a matrix product that are added up one by one, in about a second.
 MOST = 1 << 24
-#: Of these, how many are held at a time.
+#: Products that are held at a time.
 TOGETHER = 1 << 20
 
 #: Products that lie between e and 1 + e in the gradient of log(1 + e).
 DEEP = 4
 _PRODUCTS = ("multiply", "divide", "negative")
-#: Products that may take for factors what was recovered, and those that may underflow.
+#: Products that may have recovered values for factors, and those that may underflow.
 _RECOVERING: Mapping[str, Any] = {"matmul": np.matmul, "multiply": np.multiply}
 _SHRINKING = [name for name, rule in RULES.items() if rule.powers and rule.rounds]
 _SUMS = ("add", "subtract")
 
 
 def _sum(sums: Precision, at: At, *, full: bool = False) -> Error:
-    """A sum is a scatter of its terms to where they are added up."""
+    """The E that a careless sum adds: its terms are scattered to their sums."""
     (source,), node = at.node.inputs, at.node
     axes = summed_axes(node, source.shape)
     kept = tuple(1 if i in axes else n for i, n in enumerate(source.shape))
@@ -72,7 +72,7 @@ def _sum(sums: Precision, at: At, *, full: bool = False) -> Error:
 
 
 def _shift_lost(at: At) -> Error:
-    """sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m."""
+    """The loss of sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m."""
     power = at.node.inputs[0]
     shifted = power.inputs[0] if power.inputs else power
     if operation(power) != "exp" or operation(shifted) != "subtract":
@@ -85,9 +85,9 @@ def _shift_lost(at: At) -> Error:
 
 
 def _left_out(at: At) -> Error:
-    """sum(c (x - mean)) is exactly zero, and left out of a variance's slope.
+    """The loss where sum(c (x - mean)), exactly zero, is left out of a gradient.
 
-    Then what a rounding of the mean shifts all terms by is not taken out again.
+    Then the shift of all terms by a rounding of the mean is not taken out again.
     """
     (source,), node = at.node.inputs, at.node
     shift = _shift_by_mean(source)
@@ -99,7 +99,7 @@ def _left_out(at: At) -> Error:
 
 
 def _shift_by_mean(node: Node) -> Error:
-    """By how much a product with x - mean(x) moves by a rounding of the mean, in E."""
+    """The E that a rounding of the mean adds to a product with x - mean(x)."""
     if operation(node) == "add":
         return as_array(sum(map(_shift_by_mean, node.inputs)))
     for part in _factors(node, DEEP):
@@ -115,7 +115,7 @@ def _losses(rows: Array, sums: Precision) -> Error:
     """The relative loss of each partial sum of rounded terms, along the first axis."""
     with np.errstate(all="ignore"):
         rows = sums.round(np.asarray(rows))  # a device adds in another order
-        if len(rows) * sums.roundoff > 1:  # of all terms: independent roundings
+        if len(rows) * sums.roundoff > 1:  # no bound: independent roundings
             halves = np.exp2(np.frexp(np.cumsum(rows, axis=0))[1] - 1) * sums.roundoff
             off = np.linalg.norm(halves.astype(np.float64), axis=0, keepdims=True)
             return np.asarray(np.nan_to_num(off / np.abs(rows).sum(axis=0)))
@@ -130,7 +130,7 @@ def _losses(rows: Array, sums: Precision) -> Error:
 
 
 def _cumulative_sum(sums: Precision, at: At) -> Error:
-    """Each partial sum has lost what those before it have."""
+    """The loss of each partial sum, which includes those of the sums before it."""
     axis = at.node.attributes["axis"]
     rows = np.moveaxis(at.node.inputs[0].value, axis, 0)
     excused = np.zeros(rows.shape)
@@ -142,9 +142,9 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
 
 
 def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
-    """What is lost at each place where terms are added up, in E.
+    """The loss at each place where terms are added up, in E.
 
-    One rounding of each term, or what is lost one by one: where n u > 1 in `full`.
+    It is one rounding of each term, or a sequential sum's; if n u > 1 only in `full`.
     """
     values, size = at.node.inputs[0].value.reshape(-1), at.node.size
     places = places.reshape(-1)
@@ -162,7 +162,7 @@ def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
             column = columns[places[order]]
             rows = np.arange(column.size) - np.searchsorted(column, column)
             table = np.zeros((rows.max() + 1, losses.size), values.dtype)
-            table[rows, column] = values[order]  # one below the other, then zeros
+            table[rows, column] = values[order]  # a column for each sum, zeros below
             losses = np.maximum(losses, _losses(table, sums).max(axis=0))
             off = np.abs(table - table[0]) > sums.roundoff * np.abs(table[0])
             equal = ~(off & (table != 0)).any(axis=0)
@@ -174,7 +174,7 @@ def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
 
 
 def _matmul(sums: Precision, at: At) -> Error:
-    """As a sum; products are added up one by one, some rows at a time."""
+    """The loss of a sum: products are added up one by one, some rows at a time."""
     count = at.a.shape[-1]
     many, lost = at.v.size * count, np.full((), sums.roundoff if count > 1 else 0.0)
     if many <= MOST and count > 1 and count * sums.roundoff <= 1:
@@ -189,20 +189,20 @@ def _matmul(sums: Precision, at: At) -> Error:
 
 
 def _log1p(at: At) -> Error:
-    """log(1 + x): 1 + x is rounded, and what is left of a small x."""
+    """The loss of log(1 + x) where 1 + x is rounded, and a small x with it."""
     size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
     return _near_one(at, at.roundoff / size)
 
 
 def _near_one(at: At, lost: Error) -> Error:
-    """What is left of a number near 1 has its own sign, or it is zero."""
+    """A loss beside 1, in E: at most |v|, lest the sign turn, but all for a tiny v."""
     lost = np.where(np.isfinite(lost), lost, 0.0)
     left = at.v >= at.roundoff**2 * lost
     return as_array(np.where(left, np.minimum(lost, at.v), lost) / at.u)
 
 
 def _saturated(at: At) -> Error:
-    """e / (1 + e) as 1 - 1 / (1 + e), e an exponential: two roundings of 1."""
+    """The loss of e / (1 + e) as 1 - 1 / (1 + e), e = exp(x): two roundings of 1."""
     lost, found = np.zeros(at.node.shape), _factors(at.node, DEEP)
     added = [s for n in found if operation(n) == "add" for s in map(unmoved, n.inputs)]
     for e in found:
@@ -224,7 +224,7 @@ def _places(node: Node) -> Array:
 
 
 def _factors(node: Node, depth: int) -> list[Node]:
-    """What a product is made of, divisors included, so many products down."""
+    """The factors and divisors of a product, through `depth` nested products."""
     node = unmoved(node)
     if depth and operation(node) in _PRODUCTS:
         return [n for s in node.inputs for n in _factors(s, depth - 1)]
@@ -234,9 +234,9 @@ def _factors(node: Node, depth: int) -> list[Node]:
 def careless(
     sums: Precision, lost: Mapping[Node, Error], peaks: Peaks, *, full: bool = False
 ) -> Table:
-    """Rules of an algorithm that adds one by one in `sums`, for `running_errors`.
+    """Rules for `running_errors` of an algorithm that adds one by one in `sums`.
 
-    `lost` is what is `recovered`; in `full` all losses count in draws of honest size.
+    `lost` are the losses `recovered`; in `full` all count in draws of honest size.
     """
     own: dict[str, Rule] = {
         **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums, full=full)),
@@ -270,12 +270,12 @@ def careless(
 
 
 def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Error]:
-    """What is lost where a term is recovered from a sum, in E: a rounding of the sum.
+    """Losses of terms that are recovered from a sum, in E: one rounding of the sum.
 
     Of y = x1 + f(x2), z = x2 + g(y) a reversible block keeps y and z alone, and finds
     x2 as z - g(y), then x1 (Gomez and others, The Reversible Residual Network, 2017,
-    section 3.2). So can be had inputs and sums of which the outputs, and what has been
-    recovered from these, know the other term.
+    section 3.2). Inputs and sums can be recovered where the other term follows from
+    the outputs and from values already recovered.
     """
     lost, known, waiting = dict[Node, Error](), set[Node](), [*outputs]
     while waiting:
@@ -301,7 +301,7 @@ def recovered(order: Sequence[Node], outputs: Iterable[Node]) -> dict[Node, Erro
 
 
 def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
-    """Whether a node is computed from another one, not from what is known alone."""
+    """Whether a node is computed from `part`, and not from known nodes alone."""
     waiting, seen = [node], set[Node]()
     while waiting:
         node = waiting.pop()
@@ -314,7 +314,7 @@ def _needs(node: Node, part: Node, known: Collection[Node]) -> bool:
 
 
 def _note(node: Node, error: Error, lost: dict[Node, Error]) -> None:
-    """Note what a node has lost, and so have those that it only moves."""
+    """Note the loss of a node, also for the nodes whose elements it only moves."""
     lost[node] = error
     if not moves(node):
         return

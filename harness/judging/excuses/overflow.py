@@ -1,10 +1,10 @@
-"""What may be infinite or not a number on the way, known apart from the rounding error.
+"""Overflow: intermediate values that may be infinite or nan in the narrow type.
 
-The reference has a wider range. So the graph is evaluated once more, as far as
-something may overflow: with an infinity for all that may be infinite, and nan where its
-sign is not known. An element that comes out otherwise than rounding explains *may be
-infinite*, and where that is no infinity it *may be nan*. Of a sum its terms' magnitudes
-decide. An infinity that comes from the inputs (the -inf of a mask) is exact.
+The reference has a wider range. So the part of the graph that may overflow is evaluated
+once more, with an infinity for each value that may be infinite, and nan where its sign
+is not known. An element whose change rounding does not explain *may be infinite*, and
+where it is no infinity *may be nan*. Whether a sum may overflow is decided by its
+terms' magnitudes. An infinity that comes from the inputs (the -inf of a mask) is exact.
 
 **Another order of operations.** 2 x dy may be computed as (2 x) dy or as x (2 dy), and
 the second may overflow though the formula does not. So it is with a quotient, a square,
@@ -55,12 +55,12 @@ class Risk:
 def risks(
     order: Sequence[Node], errors: Errors, peaks: Peaks | None = None
 ) -> dict[Node, Risk]:
-    """The nodes that may overflow, or follow from such; the others are left out.
+    """The risks of nodes that overflow may reach; other nodes are left out.
 
     With `peaks` in any order of operations, else in the formula's.
     """
     found: dict[Node, Array] = {}
-    bounds: dict[Node, Array] = {}  # nearest to 0, of what overflows in the wide type
+    bounds: dict[Node, Array] = {}  # least magnitudes where the wide type overflows
     seen = ChainMap(bounds, found)
     sizes: Mapping[Node, Array] = {}
     beyond = errors.arithmetic.step.beyond
@@ -95,7 +95,7 @@ def risks(
 
 
 def _not_zero(node: Node) -> Array:
-    """A value with the least number in place of powers that underflow in any type."""
+    """A value with the least number in place of exponentials that underflow to 0."""
     if operation(node) == "divide":
         return as_array(_not_zero(node.inputs[0]) / node.inputs[1].value)
     if operation(node) not in ("exp", "exp2", "sigmoid"):
@@ -105,7 +105,7 @@ def _not_zero(node: Node) -> Array:
 
 
 def _is_same(at: _View, found: Array) -> Mask:
-    """Where rounding explains what came out."""
+    """A mask of elements whose difference from the value rounding explains."""
     value, error = at.node.value, at.errors.errors[at.node]
     same = as_array((found == value) | np.isnan(value))
     if value.dtype.kind == "f":
@@ -117,7 +117,7 @@ def _is_same(at: _View, found: Array) -> Mask:
 def _is_tame(
     node: Node, errors: Errors, found: Mapping[Node, Array], peaks: Peaks | None
 ) -> bool:
-    """The quick answer: far from the end of the range, and so are all inputs."""
+    """Whether a node and its inputs are far from overflow: a quick test."""
     if any(source in found for source in node.inputs):
         return False
     if peaks is not None and peaks.overflow(node).any():
@@ -135,7 +135,7 @@ def _is_tame(
 
 
 class _View:
-    """What a rule sees: a node, and its inputs `given` that what may overflow has."""
+    """A node as rules see it; `given` are its inputs after any overflow."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _View:
         self.name = operation(node)
         self.moves = moves(node)
         self.given = [found.get(source, source.value) for source in node.inputs]
-        # Of an infinity only moves and products of powers need not know the sign.
+        # Moves and products of powers alone need not know the sign of an infinity.
         if not self.moves and not RULES[self.name].powers:
             for i, source in enumerate(node.inputs):
                 if source in found:
@@ -156,19 +156,19 @@ class _View:
                     self.given[i] = np.where(unsure, np.nan, self.given[i])
 
     def computed(self, *arrays: Array) -> Array:
-        """What the primitive makes of some arrays; nan where it refuses them."""
+        """The primitive's result for some arrays; nan where it refuses them."""
         try:
             return computed(self.node, *arrays)
         except np.linalg.LinAlgError:  # a matrix that is not finite
             return np.full(self.node.shape, np.nan)
 
     def is_other(self, i: int) -> Mask:
-        """Where an input is infinite or nan, or is not what the reference has."""
+        """A mask of an input: infinite, nan, or different from the reference."""
         other = self.given[i] != self.node.inputs[i].value  # true for nan
         return as_array(other | ~np.isfinite(self.given[i]))
 
     def reach(self, i: int) -> Error:
-        """The deviation of an input that the judge allows, underflow included."""
+        """The allowed deviation of an input, underflow included."""
         error = self.errors.errors[self.node.inputs[i]]
         return np.where(np.isnan(error), np.inf, self.errors.reach * error)
 
@@ -177,21 +177,21 @@ class _View:
         return self.node.inputs[i].value
 
     def may_vanish(self, i: int) -> Mask:
-        """Where an input may be zero."""
+        """A mask of an input: elements that may be zero."""
         floor = self.errors.arithmetic.step.smallest
         tiny = (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
         return as_array(tiny | ~self.has_sign(i))
 
     def has_sign(self, i: int) -> Mask:
-        """Where an input has the sign of the reference's value."""
+        """A mask of an input: elements that certainly have the reference's sign."""
         return as_array(self.errors.sizes[self.node.inputs[i]] > self.reach(i))
 
 
 def _overflowing(at: _View) -> Array:
-    """The node's value where what may overflow has overflowed.
+    """The node's value with an overflow wherever one may happen.
 
-    Of its own result only what was carried along counts: no last rounding leads beyond
-    the largest number.
+    Of the node's error only the part carried from its inputs counts: no last rounding
+    leads beyond the largest number.
     """
     found = _RULES.get(at.name, _plain)(at)
     if at.moves:
@@ -199,7 +199,7 @@ def _overflowing(at: _View) -> Array:
     step, node = at.errors.arithmetic.step, at.node
     size, error = at.errors.sizes[node], at.errors.errors[node]
     carried = at.errors.reach * np.maximum(np.where(error < np.inf, error - size, 0), 0)
-    size = np.where(np.isinf(node.value), 0.0, size)  # exact, or what it came from is
+    size = np.where(np.isinf(node.value), 0.0, size)  # exact, or its source overflowed
     beyond = as_array(size + carried >= step.beyond)
     if at.name in ("add", "subtract"):
         # An operand that is finite is not beyond the largest number.
@@ -214,11 +214,11 @@ def _overflowing(at: _View) -> Array:
 
 
 def _clashes(at: _View, size: Array) -> Mask:
-    """Where some order of operations gives nan.
+    """A mask of elements for which some order of operations gives nan.
 
     Terms of both signs cancel, and some order makes any of them overflow. Or a factor
-    or partial product is zero, and another one overflows; in a matrix product, of any
-    term.
+    or partial product is zero, and another one overflows; in a matrix product, one of
+    any term.
     """
     assert at.peaks is not None
     node = at.node
@@ -230,7 +230,7 @@ def _clashes(at: _View, size: Array) -> Mask:
 
 
 def _plain(at: _View) -> Array:
-    """What the primitive makes of its inputs; nan has no truth value and no index."""
+    """The primitive's result; nan for a truth value or an index that nan decides."""
     if at.moves or at.node.value.dtype.kind == "f":
         return at.computed(*at.given)
     known = (g.astype(s.dtype) for g, s in zip(at.given, at.node.inputs, strict=True))
@@ -242,7 +242,7 @@ def _plain(at: _View) -> Array:
 
 
 def _multiplied(at: _View) -> Array:
-    """Zero times an infinity; but what was not chosen has no slope, however large."""
+    """A product, nan for 0 * inf; a choice's weight of 0 gives 0 beside inf as well."""
     clash: Any = False
     for i, j in ((0, 1), (1, 0)):
         no_slope = np.isinf(at.value(i)) & (at.node.value == 0)
@@ -251,7 +251,7 @@ def _multiplied(at: _View) -> Array:
 
 
 def _added_up(at: _View) -> Array:
-    """Where the terms' magnitudes add up beyond the range, a sum may overflow."""
+    """A sum, which may overflow where its terms' magnitudes add up beyond the range."""
     value, reach = at.value(0), at.reach(0)
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     total = at.computed(size + np.where(np.isfinite(reach), reach, 0.0))
@@ -260,7 +260,7 @@ def _added_up(at: _View) -> Array:
 
 
 def _product(at: _View) -> Array:
-    """A matrix product: what may be infinite spoils its whole row or column."""
+    """A matrix product; an element that may be infinite makes its row or column nan."""
     sizes = [np.where(np.isfinite(at.value(i)), np.abs(at.value(i)), 0) for i in (0, 1)]
     total = sizes[0] @ sizes[1]
     over = total > at.errors.arithmetic.step.largest / (1 + at.errors.reach)
@@ -277,7 +277,7 @@ def _beside(at: _View, over: Mask, total: Array, found: Array) -> Array:
 
 
 def _branch(at: _View) -> Array:
-    """`where` takes what is not finite from either branch where it is contested."""
+    """A `where`; a contested element is that of the branch that is not finite."""
     condition, a, b = at.given
     first, open_ = at.value(0).astype(bool), at.errors.errors[at.node.inputs[0]] > 0
     taken, other = np.where(first, a, b), np.where(first, b, a)
@@ -286,7 +286,7 @@ def _branch(at: _View) -> Array:
 
 
 def _chosen(at: _View) -> Array:
-    """Which of several is the largest is not known where one may be infinite."""
+    """A choice of the largest; nan where an element among these may be infinite."""
     axis = at.node.attributes["axis"]
     other = (at.given[0] != at.value(0)).any(axis=axis, keepdims=True)
     other = other.squeeze(axis) if at.name == "argmax" else other
@@ -295,7 +295,7 @@ def _chosen(at: _View) -> Array:
 
 _RULES: dict[str, Callable[[_View], Array]] = {
     "multiply": _multiplied,
-    # The sign of a zero is anybody's, and so is that of a quotient by it.
+    # The sign of a zero is not determined, nor is that of a quotient by it.
     "divide": lambda at: np.where(at.may_vanish(1), np.nan, at.computed(*at.given)),
     **dict.fromkeys(("sum", "sum_to", "cumulative_sum", "scatter_add"), _added_up),
     "matmul": _product,
@@ -309,29 +309,29 @@ _RULES: dict[str, Callable[[_View], Array]] = {
 
 @dataclass(frozen=True)
 class Peaks:
-    """How large and how small the partial products of every node may be, in `step`.
+    """The largest and smallest partial products of every node, in `step`.
 
-    `ends` are log2 of the largest, at least 0, and of the smallest, at most 0. Of a
-    matrix product of inputs alone the smallest is that of the sum of the terms'
-    reciprocals, which is hardly less.
+    `ends` are log2 of the largest, at least 0, and of the smallest, at most 0. For a
+    matrix product of inputs alone the smallest is replaced by the reciprocal of the sum
+    of the terms' reciprocals, which is hardly less.
     """
 
     step: Precision
     ends: dict[Node, Ends] = field(default_factory=dict)
 
     def overflow(self, node: Node) -> Mask:
-        """Where some partial product may be rounded to infinity."""
+        """A mask of elements of which a partial product may overflow."""
         return as_array(self.ends[node][0] > self.step.overflow)
 
     def underflow(self, node: Node) -> Mask:
-        """Where some partial product is at most the smallest normal number."""
+        """A mask: some partial product is at most the smallest normal number."""
         return as_array(self.ends[node][1] <= self.step.least)
 
 
 def peaks(order: Iterable[Node], step: Precision) -> Peaks:
-    """The ends of every node's partial products.
+    """The largest and smallest partial products of every node.
 
-    What is infinite or nan itself counts as 1: that is no matter of order.
+    An infinite value or nan counts as 1: it does not depend on the order.
     """
     found = Peaks(step)
     products: set[Node] = set()  # of inputs alone
@@ -352,18 +352,18 @@ def peaks(order: Iterable[Node], step: Precision) -> Peaks:
 
 
 def cancels(value: Array, size: Array) -> Mask:
-    """Where terms whose magnitudes add up to `size` have both signs.
+    """A mask of sums with terms of both signs, of magnitudes that add up to `size`.
 
-    That is, where more is missing than half of the digits of float64.
+    There |value| falls short of `size` by more than sqrt(eps) of it, eps of float64.
     """
     return as_array(np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5))
 
 
 def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
-    """What each node's value were, had all terms of sums and products the same sign.
+    """Each node's magnitude if all terms of sums and products had the same sign.
 
-    Other functions give their own magnitude. So does, where only what is `lost` counts,
-    all of which more than half of the digits of float64 are left.
+    Other functions give |value|. With `lost`, so does every element that cancellation
+    leaves more than half of the digits of float64.
     """
     sizes: dict[Node, Array] = {}
     for node in order:
@@ -408,7 +408,7 @@ def _contracted(a: Exponents, b: Exponents) -> Exponents:
 
 
 def _terms(node: Node, exponents: Exponents) -> Exponents:
-    """Exponents of what is there: -inf where a node is zero."""
+    """The exponents of a node's elements: -inf where it is zero."""
     return np.where(node.value == 0, -np.inf, exponents)
 
 
@@ -442,7 +442,7 @@ def _ends(node: Node, given: Sequence[Ends]) -> Ends:
 
 
 def _log2(size: Array) -> Exponents:
-    """log2 of a magnitude; 0 of what is zero, infinite or not a number."""
+    """log2 of a magnitude; 0 where that is zero, infinite or nan."""
     with np.errstate(divide="ignore", invalid="ignore"):
         exponent = np.log2(size).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)
@@ -451,8 +451,8 @@ def _log2(size: Array) -> Exponents:
 def _total(node: Node, exponents: list[Exponents]) -> Exponents:
     """The exponent of a sum of magnitudes whose exponents are given; 0 of no terms.
 
-    Of the smallest partial products it is what they add up to: a factor that is taken
-    out of a sum is in all terms that are not zero.
+    The smallest partial products are added up, too: a factor that is taken out of a
+    sum is in all terms that are not zero.
     """
     if operation(node) in ("add", "subtract"):
         exponent = np.logaddexp2(*exponents)

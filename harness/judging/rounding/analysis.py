@@ -1,16 +1,16 @@
-"""How far rounding alone may move each value of a graph: running error analysis.
+"""Running error analysis: how far rounding alone may move each value of a graph.
 
 Every node gets a magnitude E beside its value v, counted in units of the unit roundoff
 u of the precision under test: an honest implementation in that precision lands within
 about u * E of v. E obeys one rule per primitive (`RULES`), the gradient is a node like
 any other, and so its tolerance is derived rather than chosen.
 
-The judge allows a deviation of limit * u * E. That, and not one radius, is what a rule
-takes a value to be uncertain by where it is not linear: in second-order terms, and
-where it decides whether a denominator may vanish or a choice may turn around. A weight
-that may turn is off by 1 at most, so its E is 1 / (limit * u). Rules add the smallest
-normal number where a product or quotient may underflow. What may overflow is a matter
-apart (excuses/overflow.py): E goes on as if the range had no end.
+The judge allows a deviation of limit * u * E. That, and not one radius, is the
+uncertainty of a value where a rule is not linear: in second-order terms, and where it
+decides whether a denominator may vanish or a choice may turn around. A weight that may
+turn is off by 1 at most, so its E is 1 / (limit * u). Rules add the smallest normal
+number where a product or quotient may underflow. Overflow is treated separately
+(excuses/overflow.py): E is computed as if the range had no end.
 
 A function that is monotone, or convex, between a - h and a + h is farthest from f(a)
 at one of the two ends, with h the uncertainty of a. Where that would not hold: `tan`
@@ -42,7 +42,7 @@ from gradwatch.impls.graph.engine import axes_of
 Error = NDArray[np.float64]
 Table = dict[str, Callable[["At"], Error]]
 
-#: Of all elements. The methods of small arrays take twice as long.
+#: The extremes of all elements. An array's methods take twice as long if it is small.
 smallest = functools.partial(np.minimum.reduce, axis=None)
 largest = functools.partial(np.maximum.reduce, axis=None)
 
@@ -53,14 +53,14 @@ def operation(node: Node) -> str:
 
 
 def computed(node: Node, *arrays: Array) -> Array:
-    """What the primitive of a node makes of other arrays."""
+    """The result of a node's primitive for other arrays."""
     assert node.primitive is not None
     return as_array(node.primitive.compute(*arrays, **node.attributes))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Of every node |v| and E, in units of the unit roundoff of `arithmetic`.
+    """|v| and E of every node, E in units of the unit roundoff of `arithmetic`.
 
     The error of nodes in `exact` cancels in the result; `peaks` holds the largest E of
     a node, where it is finite.
@@ -76,13 +76,13 @@ class Errors:
 
     @functools.cached_property
     def reach(self) -> float:
-        """The factor by which E becomes the deviation that the judge allows."""
+        """The factor from E to the deviation that the judge allows."""
         return self.limit * self.arithmetic.step.roundoff
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is known of a primitive; all analyses of a graph follow from it.
+    """The numerical properties of a primitive, from which all analyses follow.
 
     Attributes:
         error: E of its result.
@@ -105,13 +105,13 @@ class Rule:
 
 
 class At:
-    """What a rule sees: magnitudes a, b of the inputs, their E, the node's own |v|.
+    """The arguments of a rule: magnitudes a, b of the inputs, their E, the node's |v|.
 
-    `u` times E is the deviation that the judge allows, hence `limit` times `roundoff`;
+    `u` times E is the deviation that the judge allows, so `u` is `limit` * `roundoff`;
     `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
-    roundoffs inside a sum or matrix product likewise. `inexact` holds the E that are
-    not 0 everywhere, else None; `e` is 0 where a node's `own` rounding is asked for,
-    and `known` is not.
+    roundoffs inside a sum or matrix product likewise. `inexact` has None in place of an
+    E that is 0 everywhere. For a node's `own` rounding alone `e` is 0; `known` always
+    has the inputs' E.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class At:
 
     @property
     def underflow(self) -> Error | float:
-        """A result that is not exactly zero may be flushed to it."""
+        """The E of a flush to zero; 0 where the result is exactly zero."""
         if self.v.size and smallest(self.v) > 0:
             return self.tiny
         return np.where((self.a != 0) & (self.b != 0), self.tiny, 0.0)
@@ -149,7 +149,7 @@ def limit_for(reduction: int) -> float:
 
 
 def copied(at: At) -> Error:
-    """Elements that only move, or are copied, bring their E along."""
+    """The E of moved or copied elements: that which they have in the input."""
     return computed(at.node, *at.e)
 
 
@@ -253,16 +253,16 @@ def moves(node: Node) -> bool:
 
 
 def _difference(at: At) -> Error:
-    """As a sum; what is centred by its own mean may have lost a rounding of the mean.
+    """As a sum, and a rounding of the mean if it is subtracted from its own values.
 
-    Who centres once more is immune to the mean's error, who does not is exposed to it.
+    An algorithm that centres twice is immune to the mean's error, another is not.
     """
     error = _sum(at)
     return error + at.b if is_mean(*at.node.inputs[::-1]) else error
 
 
 def is_mean(node: Node, source: Node) -> bool:
-    """Whether a node is a sum over a source, times a scalar; or that of one element."""
+    """Whether a node is a sum over a source times a scalar, or of a single element."""
     source, scaled = unmoved(source), False
     while operation(node := unmoved(node)) in ("multiply", "divide"):
         if node is source or node.inputs[1].size != 1:
@@ -274,7 +274,7 @@ def is_mean(node: Node, source: Node) -> bool:
 
 
 def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | None]:
-    """What each node's own rounding adds, in E: None where it adds nothing."""
+    """The E of each node's own rounding; None where it adds nothing."""
     found: dict[Node, Error | None] = {}
     with np.errstate(all="ignore"):
         for node in order:
@@ -313,7 +313,7 @@ def _error(node: Node, errors: Errors) -> Error:
 
 
 def _settled(error: Error, size: Error) -> Error:
-    """An infinite value comes without a rounding error; elsewhere nan is no bound."""
+    """An E with 0 where the value is infinite, and infinity elsewhere for nan."""
     # False for nan.
     if error.size and largest(error) < np.inf and largest(size) < np.inf:
         return error
