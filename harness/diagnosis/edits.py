@@ -1,7 +1,7 @@
-"""The list of mistakes: what may stand in a backward in place of a right value.
+"""The list of mistakes: edits of a backward that replace a right value.
 
-Each row changes a value of the gradient's graph. Its rank says how readily a person
-believes it, where several rows explain the same numbers: less is better.
+Each edit changes a value of the gradient's graph. Where several explain the same
+numbers, the rank says how plausible each is: less is better.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Mask = NDArray[np.bool_]
 Form = tuple[float, str, Callable[[Array], Array]]
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
 BLOCKS = (128, 64, 32, 16, 8)
-LAST = 9  # the rank of what is said only where no edit explains it
+LAST = 9  # the rank of an explanation that is given only where no other is found
 
 
-# What may stand for a value ---------------------------------------------------------
+# Replacements of a value ------------------------------------------------------------
 
 
-#: What may stand for a value, computed from it alone.
+#: Replacements of a value that are computed from it alone.
 _VALUES: Sequence[Form] = (
     (4, "1 stands for {}", np.ones_like),
     (5, "0 stands for {}", np.zeros_like),
@@ -63,7 +63,7 @@ _MATRICES: Sequence[Form] = (
     (6, "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
     (6, "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
 )
-#: What becomes of rows, or of all elements in a row.
+#: Changes of rows, or of all elements as one row.
 _ROWS: Sequence[Form] = (
     (5.5, "{} is reversed", lambda x: x[::-1]),
     (6, "{} is shifted by one", lambda x: np.roll(x, 1, 0)),
@@ -92,7 +92,7 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
 
 
 def forms(x: Array, digits: int) -> Iterator[Form]:
-    """What may stand for a value, computed from it alone, in so many digits."""
+    """Replacements of a value of so many digits, computed from it alone."""
     yield from (*_VALUES, *_roundings(digits)) if x.dtype.kind != "b" else _MASKS
     if x.ndim > 1:
         yield from _SQUARES if x.shape[-1] == x.shape[-2] else ()
@@ -113,14 +113,14 @@ def _roundings(digits: int) -> Iterator[Form]:
 
 
 def by(how: Callable[..., Any], *nodes: Node) -> Make:
-    """What is computed of some nodes."""
+    """An edit's value as a function of the values of some nodes."""
     return lambda at: np.asarray(how(*(np.asarray(at(node)) for node in nodes)))
 
 
 def stand_ins(
     node: Node, place: int | None, digits: int, others: list[Node], name: str = "{0}"
 ) -> Iterator[Edit]:
-    """Other forms of a node, or of its operand of this place, and other values."""
+    """Edits that replace a node, or its operand at a place, by a form or a value."""
     value = node if place is None else node.inputs[place]
     about, where = (node, value), "" if place is None else "in {rule}, "
 
@@ -147,7 +147,7 @@ def stand_ins(
 
 
 def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Every edit of one node that depends on a cotangent."""
+    """The edits of one node that depends on a cotangent."""
     end, given = node in sweep.ends, node in sweep.cotangents
     whole, least = {node: by(np.asarray, node)}, 2 - 2 * end
     yield Edit(least, "{term} is", (node,), whole, plain=True)
@@ -176,7 +176,7 @@ _BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
 
 
 def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """The same edit at every copy of a step, as in a loop."""
+    """Edits that are the same at every copy of a step, as in a loop."""
     place, groups = sweep.place, defaultdict[Any, list[Node]](list)
     for node in sweep.flowing:
         rule, i = sweep.made.get(node, (node, None))
@@ -196,9 +196,9 @@ def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
 
 
 def near(source: Node, sweep: Sweep) -> list[Node]:
-    """Saved values that can be copied to a shape.
+    """Saved values that broadcast to the shape of a node.
 
-    Inputs and outputs come first, then what is near in the graph.
+    Inputs and outputs come first, then values near in the graph.
     """
 
     def fits(n: Node) -> bool:
@@ -219,9 +219,9 @@ def near(source: Node, sweep: Sweep) -> list[Node]:
 
 
 def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
-    """Numbers in the formula, and others in their place.
+    """Numbers in the formula, each with its edit as a function of another number.
 
-    Equal ones become others together, and what is 1 less them, as momenta are.
+    Equal numbers change together, and with them 1 minus the number, as in a momentum.
     """
     given = sweep.known | sweep.flows
     leaves = (n for n in sweep.order if n.primitive is None and n.size == 1)
@@ -246,9 +246,9 @@ def _constant(sweep: Sweep, like: Mapping[Node, bool], new: float) -> Edit:
 
 
 def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Other values wherever the backward reads one, and where it computes it again.
+    """Edits of a value wherever the backward reads it, and where it recomputes it.
 
-    Also the other side of a comparison, and other sums of what depends on a cotangent.
+    Also of the side of a comparison, and of sums of values that depend on a cotangent.
     """
     leaves = [n for n in sweep.inputs.values() if n.dtype.kind == "f"]
     for _, text, form in _roundings(digits) if leaves else ():
@@ -279,7 +279,7 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
 
 
 def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
-    """A copy or a mean for a sum, or a sum along other axes."""
+    """Replacements of a sum: a copy, a mean, or a sum along other axes."""
     if node.primitive is None:
         return
     name, x = node.primitive.name, node.inputs[0]
@@ -310,13 +310,13 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
 
 
 def _summed(axis: int | None, size: int | None, x: Array, factor: Any = 1.0) -> Array:
-    """The sum along an axis, or the mean; a factor is inside of it, not outside."""
+    """The sum or mean along an axis of x times a factor, divided by the factor."""
     total = np.sum(x * factor, axis=axis, keepdims=True)
     return np.asarray(total / factor * (total.size / size if size else 1))
 
 
 def _written(node: Node, source: Array) -> Array:
-    """A scatter whose copies overwrite each other; the last place takes what is out."""
+    """A scatter whose copies overwrite each other; the last place takes index -1."""
     batch = node.attributes.get("batch", 0)
     out = np.zeros((*node.shape[:batch], math.prod(node.shape[batch:]) + 1), node.dtype)
     out[..., node.attributes["index"]] = source
@@ -326,22 +326,22 @@ def _written(node: Node, source: Array) -> Array:
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
 
 
-# Of a part of a tensor, and what tells its elements from others ----------------------
+# Of a part of a tensor, and how its elements differ from others ----------------------
 
 
 def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
-    """What a part of a tensor became that came back, and may be off by `room`."""
+    """Edits of a part of a tensor that came back as `got`, with tolerance `room`."""
     node = sweep.tensors[name]
     value = sweep.values[node]
     bad = ~(np.abs(got - value) <= room)
     if sweep.parts and not 1 < got.ndim == sum(got.shape[:-1]) + 1:
-        return  # places of several rows are not those that they have in all
+        return  # positions in several rows are not those of the whole tensor
     parts = list[tuple[float, str, Callable[[Array], Array]]]()
     region, where = region_of(bad)
     if where and not np.isfinite(got[region]).any():
         words = f"{where} of {{term}} is not finite"
         parts.append((1, words, lambda x: np.where(region, got, x)))
-    # What is wrong in a part alone may be a factor of what belongs there.
+    # A part that alone is wrong may be its right values times a factor.
     ratios = got[region] / value[region] if where else np.empty(0)
     finite = ratios[np.isfinite(ratios)]
     factor = float(np.median(finite)) if finite.size else np.nan
@@ -367,7 +367,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
 
 
 def region_of(bad: Mask) -> tuple[Mask, str]:
-    """The box of slices around what is wrong, if nearly all in it is, and its name.
+    """The box around the wrong elements, if nearly all in it are wrong, and its name.
 
     The name is empty where there is none, or it is the whole tensor.
     """
@@ -387,7 +387,7 @@ def region_of(bad: Mask) -> tuple[Mask, str]:
 
 
 def _places(wrong: Mask) -> str:
-    """Which places of an axis: one, a tail, the last of every block."""
+    """Positions along an axis in words: one, a tail, the last of every block."""
     n, at = len(wrong), np.flatnonzero(wrong).tolist()
     start, step = at[0], at[1] - at[0] if len(at) > 1 else 1
     if len(at) == n - start:
@@ -406,7 +406,7 @@ def _places(wrong: Mask) -> str:
 
 
 def split(bad: Mask, alike: Mapping[str, Array]) -> str:
-    """The one interval of values that tells wrong from right elements apart."""
+    """The interval of a value that separates wrong from right elements, in words."""
     for name, array in alike.items() if 1 < bad.sum() < bad.size - 1 else ():
         for text, seen in ((name, array), (f"|{name}|", np.abs(array))):
             low, high, rest = seen[bad].min(), seen[bad].max(), seen[~bad]

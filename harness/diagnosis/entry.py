@@ -44,17 +44,17 @@ def judge(
             output, where the op has several (None for an integer output).
         gradients: One array, or None, for each input that has a gradient, in order.
         outputs: The outputs, to be judged as well.
-        attributes: What the formula takes beside its inputs, such as {"axis": -1}.
+        attributes: Other arguments of the formula, such as {"axis": -1}.
         dtype: Precision in which the gradients were computed, one of float64, float32,
             float16, bfloat16; by default that of the inputs. Give it where the arrays
             are wider than the computation (NumPy has no bfloat16).
         compute: Precision of intermediate values: "float32" for a 16-bit kernel that
             keeps float32 inside and rounds once, "mixed" for one that rounds every step
             and accumulates sums in float32, the dtype itself for one that accumulates
-            in 16 bits; "tf32" for float32 with TF32 products. By default what
-            frameworks do: for 16 bits "float32" or "mixed", and each judgement says
+            in 16 bits; "tf32" for float32 with TF32 products. By default the precision
+            of frameworks: for 16 bits "float32" or "mixed", and each judgement says
             which.
-        order: What `gradients` are. "vjp": the gradients. "jvp": forward mode, the
+        order: The kind of `gradients`. "vjp": the gradients. "jvp": forward mode, the
             tangent of each output; `dy` is not used. "hvp": the double backward, the
             gradients of the sum of all dx * v by each input, then by each cotangent.
         tangents: v, an array for each input that has a gradient, for the last two.
@@ -64,7 +64,7 @@ def judge(
         The tuple shows itself as a table, at a prompt and in a notebook.
 
     Raises:
-        UnknownName: no op bears that name (a LookupError).
+        UnknownName: no op has that name (a LookupError).
         ValueError: the call itself is wrong: number or shape of arrays, attributes.
     """
     problem = _problem(op, inputs, dy, dict(attributes or {}), dtype)
@@ -98,14 +98,14 @@ def assert_agrees(
     """Raise unless every gradient is as right as its precision allows.
 
     Args:
-        op, inputs, dy, gradients, more: What `judge` takes.
+        op, inputs, dy, gradients, more: The arguments of `judge`.
         allow_vacuous: Accept a tensor of which nothing can be said.
         strict: Reject one that is `imprecise`.
 
     Raises:
         AssertionError: one gradient or more is wrong, or nothing can be said of it; the
             message says op, tensor, index, got, expected, radius and ratio of each, and
-            which mistake gives what came back, where one does.
+            the mistake that gives these values, where one is found.
     """
     judgements = judge(op, inputs, dy, gradients, **more)
     name = op if isinstance(op, str) else op.name
@@ -151,7 +151,7 @@ def _problem(
 def _each(
     op: Op, kind: str, names: Sequence[str], given: Sequence[Any]
 ) -> dict[str, Any]:
-    """What is given, by name; the call is refused unless there is one for each."""
+    """The given values by name; ValueError unless there is one for each."""
     if len(given) != len(names):
         wanted = ", ".join(names)
         raise ValueError(f"{op.name} has {kind} {wanted}; {len(given)} given")
@@ -159,7 +159,7 @@ def _each(
 
 
 def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
-    """Dtypes of all inputs but constants of integers or truth values."""
+    """The dtypes of all inputs but constants of integers or booleans."""
     constants = getattr(op, "constants", ())  # an older commit's op has none
     named = ((name, _dtype_of(a)) for name, a in zip(op.inputs, inputs, strict=True))
     whole = ("bool", "int", "uint")
@@ -193,7 +193,7 @@ def _dtype_of(given: Any) -> str:
 
 
 def _array(given: Any) -> Array:
-    """The numbers of an array or tensor; NumPy lacks bfloat16, float32 holds it."""
+    """An array or tensor as NumPy's; bfloat16 becomes float32, which holds it."""
     if hasattr(given, "detach"):
         given = given.detach().cpu()
         if _dtype_of(given) == "bfloat16":

@@ -1,11 +1,11 @@
-"""A gradient's graph, evaluated with edits: what a mistaken backward would return.
+"""A gradient's graph, evaluated with edits: the result of a mistaken backward.
 
 Also its nodes in the user's terms: an expression, and the line that it stands on.
 
-A gradient is linear in its cotangents. So of every node that depends on them it is
-known, by one more sweep through the gradient's graph, what a change of its value does
-to a random projection of each tensor: thousands of edits are weighed by a few dot
-products each, and only what fits the projections is evaluated in full.
+A gradient is linear in its cotangents. So one more sweep through the gradient's graph
+shows how a change of any node that depends on them changes a random projection of each
+tensor: thousands of edits are tested by a few dot products each, and only those that
+fit the projections are evaluated in full.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ AS_IS: Edits = {}
 
 @dataclass(frozen=True)
 class Edit:
-    """Values of the graph replaced.
+    """A replacement of values in the graph.
 
     Attributes:
         rank: How far-fetched it is.
-        text: Says it; {term} and {rule} are those of the first node it is `about`, {0}
-            and {1} the expressions of the others.
-        edits: What nodes become.
-        plain: It is nothing but a factor before a term.
-        also: Another edit at once.
+        text: Words for it; {term} and {rule} are those of the first node it is `about`,
+            {0} and {1} the expressions of the others.
+        edits: The new values by node, as functions of the old ones.
+        plain: Whether it is nothing but a factor of a term.
+        also: Another edit made with it.
     """
 
     rank: float
@@ -57,17 +57,17 @@ class Edit:
 
 
 class Sweep:
-    """The graph of a gradient, and who made its nodes.
+    """The graph of a gradient, with the origin of its nodes.
 
     Attributes:
-        ends: Names of what came back by node; `tensors` the other way round.
-        inputs: Leaves by name.
-        cotangents: Nodes.
-        parts: Of which node each of these has some elements, if not all.
-        names: Of inputs, cotangents and ends, whole.
-        known: The nodes that have names.
-        made: Of a node of the backward by which node's rule, for which operand.
-        order: All nodes, each after its inputs; `place` says where each stands.
+        ends: Names of the gradients by node; `tensors` the other way round.
+        inputs: The leaves by name.
+        cotangents: The nodes of the cotangents.
+        parts: For a node that has only some elements of another, the other.
+        names: Names of inputs, cotangents and ends, by whole nodes.
+        known: The nodes of inputs and outputs.
+        made: For a node of the backward, the node whose rule made it, and the operand.
+        order: All nodes, each after its inputs; `place` is their index in it.
         forward: Nodes that the outputs need.
         flowing: Nodes that depend on a cotangent, the ends first; `flows` is their set.
     """
@@ -76,7 +76,7 @@ class Sweep:
         with graph.recording() as record, graph.ties(ties):
             nodes = build()
         self.record = record
-        # A node of its own for each: what befalls it befalls no other.
+        # A node of its own for each, so that an edit of one changes no other.
         same = graph.PRIMITIVES["reshape"]
         self.ends = {Node(same, (n,), {"shape": n.shape}): k for k, n in nodes.items()}
         self.tensors = {name: node for node, name in self.ends.items()}
@@ -85,7 +85,7 @@ class Sweep:
         names = (n.partition("d")[2] for n in record.names or nodes)
         # By dicts: `in` of a tuple would compare nodes, which builds nodes.
         given = dict(zip(leaves, names, strict=False))
-        # Of a second order the first one's cotangents are given, too.
+        # In a second order the cotangents of the first order are inputs, too.
         pairs = [(y, dy) for y, dy in record.outputs if dy not in given]
         outputs, cotangents = map(dict.fromkeys, zip(*pairs, strict=True))
         self.names = given | self.ends
@@ -113,7 +113,7 @@ class Sweep:
         seen = {*self.forward}
         for rule, dy, gradients in record.rules:
             seen.add(dy)
-            # What stands between a cotangent and a part was made by the same rule.
+            # All nodes between a cotangent and a part were made by the same rule.
             for i, part in enumerate(gradients):
                 if part is not None and part is not dy:
                     new = graph.topological_order([part], seen.__contains__)
@@ -125,12 +125,12 @@ class Sweep:
     def gradients(
         self, values: Mapping[Node, Array], edit: Edit | None = None
     ) -> dict[str, Array]:
-        """The gradients at these values, or what an edit makes of them."""
+        """The gradients at these values, with an edit if there is one."""
         values = self.run(values, edit.edits) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
     def read(self, edits: Edits) -> Edits:
-        """The edits as the backward alone reads them."""
+        """Edits of the nodes that use a value, by which the backward alone reads it."""
 
         def computed(user: Node, at: At) -> Array:
             values = (edits[n](at) if n in edits else at(n) for n in user.inputs)
@@ -146,7 +146,7 @@ class Sweep:
         edits: Edits = AS_IS,
         leaves: Mapping[Node, Array] = {},
     ) -> dict[Node, Array]:
-        """All values, with edits or other leaves."""
+        """The values of all nodes, with edits or other leaves."""
         new, touched = {**base, **leaves}, {*leaves}
         with np.errstate(all="ignore"):
             for node in self.order:
@@ -159,7 +159,7 @@ class Sweep:
         return new
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
-        """By flowing node how sums of a scaled tensor depend on it."""
+        """Gradients of the scaled sums of a tensor by each flowing node."""
         goal, found = self.tensors[tensor], dict[Node, Array]()
         parts = [graph.gradient([goal], [scale], self.flowing) for scale in scales]
         graph.forward(part for one in parts for part in one if part is not None)
@@ -171,7 +171,7 @@ class Sweep:
 
     @cached_property
     def lines(self) -> dict[Node, Any]:
-        """Of the user's code, by node; of what has none, its last user's."""
+        """Lines of the user's code by node; a node without one has its last user's."""
         lines = dict[Node, Any]()
         for node in reversed(self.forward):
             lines[node] = self.record.places.get(node) or lines.get(node)
@@ -179,7 +179,7 @@ class Sweep:
         return lines
 
     def say(self, edit: Edit) -> str:
-        """What an edit does, and the user's line that it is about."""
+        """An edit in words, with the line of the user's code that it is about."""
         first, *others = (self.parts.get(node, node) for node in edit.about)
         made, _ = self.made.get(first, (first, None))
         said = edit.text.format(
@@ -220,13 +220,13 @@ class Sweep:
         return f"{name}({', '.join(parts)}{at})"
 
     def line(self, node: Node) -> str:
-        """Where an operation stands in the user's code; empty if not known."""
+        """The line of an operation in the user's code; empty if not known."""
         place = self.lines.get(node) or ""
         folder = str(Path(getattr(place, "file", "")).parent) + "/"
         return f" ({place})".replace(folder, "") if str(place) else ""
 
     def term(self, node: Node) -> str:
-        """What a node of the backward carries: the term that a rule passes on."""
+        """Words for a node of the backward: the term that a rule passes on."""
         if node in self.names:
             return self.names[node]
         rule, place = self.made.get(node, (None, None))
@@ -241,13 +241,13 @@ class Sweep:
 
 
 def _held(text: str) -> str:
-    """In parentheses, if it is more than a name, a number or a call."""
+    """The text, in parentheses if it is more than a name, a number or a call."""
     bare = text.replace(".", "").replace("_", "").isalnum()
     call = text.endswith(")") and " " not in text.partition("(")[0] and text[0] != "("
     return text if bare or call else f"({text})"
 
 
-#: Numbers that a person would write, with words.
+#: Factors that a programmer would write, with words.
 NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
 NUMBERS[0.5] = "halved"
 
@@ -255,10 +255,10 @@ NUMBERS[0.5] = "halved"
 def written(
     factor: float, lengths: Iterable[int], near: float
 ) -> list[tuple[float, str]]:
-    """Factors that a person would write near this one, nearest first, with words."""
+    """Plausible factors near this one, nearest first, with words."""
     known, named = dict(NUMBERS), {"ln 2": math.log(2), "the root of 2": 2**0.5}
     if math.isfinite(factor):
-        # Of few digits, only the simplest tell two numbers apart.
+        # With few digits, only the simplest fractions differ from all others.
         most = 12 if near < 2e-3 else 4
         simple = Fraction(factor).limit_denominator(most)
         over, under = abs(simple.numerator), simple.denominator
@@ -276,7 +276,7 @@ def written(
 
 
 def factored(value: float) -> str:
-    """A factor; of one near to 1, how near."""
+    """A factor in words; near 1 as a sum, such as 1 + 2e-5."""
     if abs(value - 1) < 1e-3 and value != 1:
         return f"1 {'+' if value > 1 else '-'} {abs(value - 1):.3g}"
     return f"{value:.7g}"

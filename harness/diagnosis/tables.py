@@ -18,7 +18,7 @@ Cells = Sequence[Sequence[str]]  # the header first
 
 
 class Judgements(tuple[Judgement, ...]):
-    """What `judge` returns: a tuple that shows itself as a table."""
+    """The judgements of a call: a tuple that shows itself as a table."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ def as_html(
 
 
 def _line(tag: str, cells: Sequence[str]) -> str:
-    """A row; sign and verdict have the verdict's colour."""
+    """A row of HTML; sign and verdict have the verdict's colour."""
     made, colour = [], _COLOURS.get(cells[0], "")
     for cell in cells:
         bold = colour and (cell == cells[0] or cell in SIGNS)

@@ -151,9 +151,9 @@ class Draws:
         return frozenset(several)
 
     def _left_out(self) -> dict[Node, Mask]:
-        """Where what a choice gets is zero but for the rounding of the wide type.
+        """Masks of choices' products that are zero but for the wide type's rounding.
 
-        So is what a softmax gives back to the shift of its scores: some leave it out.
+        So is the gradient of a softmax by the shift of its scores: some leave it out.
         """
         found = {}
         for node in self.order:
@@ -309,7 +309,7 @@ class Draws:
         return noise
 
     def _digits_of(self, node: Node) -> tuple[int, Array]:
-        """How many different digits a value has, and which; those below zero behind."""
+        """The number of different significands, and each element's, signs apart."""
         digits = self.errors.arithmetic.step.digits
         value = np.asarray(node.value)  # random numbers are NumPy's
         part = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)

@@ -149,7 +149,7 @@ def _box(
 def _in_place(
     j: Judgement, box: Sequence[Array], whole: Array, seed: int, far: Array
 ) -> Judgement:
-    """The judgement of some elements, with the place that its worst one has in all."""
+    """The judgement of some elements, with its worst index in the whole tensor."""
     there = tuple(int(p[i]) for p, i in zip(box, j.worst_index, strict=False))
     old, new = (f"{j.tensor}[{', '.join(map(str, i))}]" for i in (j.worst_index, there))
     count = int(np.prod([p.size for p in box]))

@@ -198,7 +198,7 @@ def _whole(name: str, node: Node, errors: Errors, risk: Risk | None) -> Truth:
 
 
 def underflow_of(order: Sequence[Node], longest: int, stored: Precision) -> float:
-    """A radius that is made of underflow alone, in a graph with so long a reduction.
+    """The largest radius from underflow alone, in a graph with reductions so long.
 
     Two products a term, and two at the end, times numbers up to the largest leaf.
     """

@@ -87,14 +87,14 @@ class Reference:
         FloatingPointError: subnormal numbers are flushed to zero in this thread.
 
     Attributes:
-        graphs: By convention the nodes of the tensors, evaluated: of gradients,
-            outputs and new state by name.
-        arithmetics: In which they may have been computed, widest first.
+        graphs: For each convention the evaluated nodes of gradients, outputs and new
+            state by name.
+        arithmetics: Those in which they may have been computed, widest first.
         longest: The number of terms of the longest reduction.
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.
-        choices: What the graph chooses among, by a convention where there is a tie.
-        tied: The tensors that are others where ties are broken differently.
+        choices: The choices in the graph that a convention decides if there is a tie.
+        tied: The tensors that change where ties are broken differently.
     """
 
     def __init__(self, asked: Asked) -> None:

@@ -1,7 +1,7 @@
-"""Verdicts on tensors that came back, by the first honest reading that explains them.
+"""Verdicts on a candidate's tensors, by the first honest reading that explains them.
 
-`readings` has them, strictest first. Structure comes before numbers: is the gradient
-there, its shape, its dtype. Each element's error is divided by its rounding radius: a
+`readings` yields these, strictest first. Structure is judged before numbers: presence,
+shape, dtype. Each element's error is divided by its rounding radius: a
 ratio up to the limit is rounding, a larger one is a wrong gradient. The bound is that
 radius where it is sharp, elsewhere the spread; where neither says anything, the tensor
 is judged as a whole.
@@ -40,11 +40,11 @@ LOSS = "an honest algorithm may lose as much, as one that adds one by one in {}"
 def readings(
     right: Reference, got: Tensors, flushes: bool = False
 ) -> Iterator[tuple[str, Reference, str, Tensors]]:
-    """How a call may be read, strictest first; `_judgement` tries arithmetics in each.
+    """Readings of a call, strictest first; `_judgement` tries arithmetics in each.
 
-    Of each: its name, the reference (for given inputs, or for those whose subnormal
-    numbers were taken for zero), how ties are broken or which side of a kink is taken,
-    and the tensors that it explains.
+    Each has a name, a reference (for the given inputs, or for zeros in place of their
+    subnormal numbers), a convention for ties or a side of a kink, and the tensors that
+    it explains.
     """
     for name in right.graphs:
         yield name, right, name, got
@@ -64,12 +64,12 @@ def judge_tensors(
     *,
     flushes: bool = False,
 ) -> tuple[Judgement, ...]:
-    """Judge tensors by name against a reference that is already there.
+    """Judge tensors by name against an evaluated reference.
 
-    The first of the `readings` that explains all tensors decides, else that which
-    leaves the fewest wrong. A platform that `flushes` subnormal numbers to zero, as
-    they are read and as they come out (Intel 64 manual, volume 1, section 10.2.3: FTZ
-    and DAZ), may do so in some of the tensors alone.
+    The first of the `readings` that explains all tensors decides, else the one that
+    leaves the fewest wrong. A platform that `flushes` subnormal operands and results to
+    zero (Intel 64 manual, volume 1, section 10.2.3: FTZ and DAZ), may do so in some of
+    the tensors alone.
     """
     found: tuple[Judgement, ...] = ()
     for name, source, ties, tensors in readings(right, got, flushes):
@@ -90,7 +90,7 @@ def judge_tensors(
 
 
 def _named(name: str, right: Reference, j: Judgement) -> Judgement:
-    """The judgement; what the convention decides is named so."""
+    """The judgement, with verdict `convention` if a reading's name decides it."""
     if name == FLUSHED and j.passes and j.verdict != "vacuous":
         said = "right for subnormal numbers taken for zero"
     elif j.verdict == "agree" and j.tensor in right.tied:
@@ -108,7 +108,7 @@ def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """One tensor that came back, and what it is held against."""
+    """A tensor of the candidate's, and the reference of one reading."""
 
     right: Reference
     convention: str
@@ -121,7 +121,7 @@ class _Tensor:
 
     @property
     def own(self) -> Arithmetic:
-        """The narrowest in which it may have been computed."""
+        """The narrowest arithmetic in which it may have been computed."""
         return self.right.arithmetics[-1]
 
     def radii(self, arithmetic: Arithmetic | None = None) -> Radii:
@@ -131,7 +131,7 @@ class _Tensor:
         return self.radii(arithmetic).bounds[self.tensor]
 
     def judged(self, arithmetic: Arithmetic) -> Judgement:
-        """The verdict, given how the tensor may have been computed."""
+        """The judgement of the tensor as one computed in an arithmetic."""
         truth, limit, dtype = self.truth(arithmetic), self.right.limit, self.right.dtype
         if truth.admissible is not None:
             return judge_indices(truth, self.got, limit, dtype)
@@ -153,7 +153,7 @@ class _Tensor:
 
     @property
     def _as_a_whole(self) -> Array:
-        """The tensor; where values overflow, infinities and nan are the elements'."""
+        """The tensor; where values overflow, the right ones for infinities and nan."""
         finite, peaks = np.isfinite(self.got), self.radii().peaks
         leaves = not finite.all() and any(
             peaks.overflow(node).any()
@@ -166,8 +166,8 @@ class _Tensor:
     def as_a_whole(self) -> tuple[bool, bool]:
         """Whether the tensor as a whole is wrong, and whether careless sums explain it.
 
-        They do where they explain no zeros. Infinities and nan that underflow may
-        explain are `overflowed`'s.
+        Sums so careless that they would explain zeros as well do not count. Infinities
+        and nan that underflow may explain are left to `overflowed`.
         """
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
@@ -183,21 +183,21 @@ class _Tensor:
 
     @property
     def _underflow(self) -> Mask:
-        """Elements of which a partial product underflows in some order of factors."""
+        """A mask: a partial product underflows in some order of the factors."""
         return self.radii().peaks.underflow(self.node)
 
     @property
     def _cancels(self) -> Mask:
-        """Elements that are sums of terms of both signs: they may change their own."""
+        """A mask of sums of terms of both signs, whose own sign may change."""
         return cancels(self.node.value, magnitudes(self.radii().order)[self.node])
 
     def explained(self, sums: str) -> tuple[bool, bool]:
-        """Whether a careless algorithm may be off as far, and that tells something.
+        """Whether a careless algorithm explains the errors, and is informative.
 
         It adds one by one, in that precision, and computes a product of matrices again
         for each use. Underflow never turns a sign where all terms have the same. A
-        number that is far below a unit in the last place of what may be lost has lost
-        nothing: zero would have come.
+        number far below a unit in the last place of the possible loss shows none: a
+        lost one would be zero.
         """
         own, limit = self.own, self.right.limit
         radius, _ = self._radius(own)
@@ -220,7 +220,7 @@ class _Tensor:
         return not (wrong & ~explained).any(), tells
 
     def _lost(self, own: Arithmetic, sums: str) -> Error:
-        """What a careless algorithm loses beside rounding; 0 if that is not known."""
+        """The loss of a careless algorithm beside rounding; 0 if it is not known."""
         careless = self.radii(own).careless(sums)
         bound = careless.bounds[self.tensor]
         with np.errstate(all="ignore"):
@@ -230,11 +230,11 @@ class _Tensor:
         return np.where(np.isfinite(lost), lost, 0.0)
 
     def overflowed(self) -> bool:
-        """Whether what is wrong is infinite or nan, and large values may explain it.
+        """Whether all wrong infinities, nan and missing infinities may be overflow.
 
         An infinity has another sign than the value only where terms of both signs may
-        overflow, or the value may have it itself. Where one is due, it need not come
-        where a partial product may underflow before.
+        overflow, or the value may have it itself. Where one is due, a partial product
+        that may underflow before excuses its absence.
         """
         truth = self.truth(self.own)
         due = np.copysign(np.inf, truth.value)
@@ -255,7 +255,7 @@ class _Tensor:
         return not (wrong & ~excused).any()
 
     def _sharp(self, bound: Truth, arithmetic: Arithmetic) -> Mask:
-        """Where the bound leaves at least half of the digits."""
+        """A mask of elements of which the bound leaves at least half of the digits."""
         return informative(bound, self.right.limit, arithmetic.step.roundoff**0.5)
 
     def _radius(
@@ -263,13 +263,13 @@ class _Tensor:
     ) -> tuple[Error, Mask]:
         """Radius of each element, and whether it is the spread's.
 
-        The bound is the judge where it is sharp, or an element is off by its own
-        rounding alone. Elsewhere it is lost to signs that it does not see, and the
-        smaller of the two judges: a spread that fails is infinite.
+        The bound is the judge where it is sharp, or an element has its own rounding
+        alone. Elsewhere, as it does not see errors cancel, the smaller of the two is
+        the judge: a spread that fails is infinite.
         """
         radii, bound = self.radii(arithmetic), self.truth(arithmetic)
         sharp = self._sharp(bound, arithmetic) | ~np.isfinite(bound.value)
-        if not sharp.all():  # some inherit no error, as a product of inputs
+        if not sharp.all():  # some elements inherit no error, as a product of inputs
             rounding = local_errors(radii.errors, [self.node])[self.node]
             if rounding is not None:
                 sharp |= rounding >= radii.errors.errors[self.node]
@@ -281,7 +281,7 @@ class _Tensor:
 
 
 def allowed(right: Reference, convention: str, tensor: str) -> Error:
-    """How far each element of a tensor may be off, in the narrowest arithmetic."""
+    """The tolerance of each element of a tensor, in the narrowest arithmetic."""
     node = right.graphs[convention][tensor]
     asked = _Tensor(right, convention, tensor, node.value)
     radius, _ = asked._radius(asked.own)
@@ -301,7 +301,7 @@ def vanished(node: Node, arithmetic: Arithmetic) -> str:
 def is_zero(right: Reference, tensor: str) -> bool:
     """Whether a tensor is zero but for rounding, and a lost term would be seen.
 
-    So is the gradient of a key's bias, or of a bias before a batch norm.
+    The gradients of a key's bias, and of a bias before a batch norm, are zero so.
     """
     whole = right.radii().wholes.get(tensor)
     norm = whole.limit * float(whole.parts[0].norm) if whole else np.inf
@@ -326,7 +326,7 @@ def _judgement(
 ) -> Judgement:
     value, fault = right.graphs[convention][tensor].value, ""
     if got is None and is_second(tensor) and not value.any():
-        # So frameworks say that it is constant.
+        # With None frameworks say that the backward is constant.
         got, has = np.zeros(value.shape), right.dtype
     if got is None:
         fault = "None where a gradient is due"
@@ -348,7 +348,7 @@ def _judgement(
 
 
 def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
-    """`imprecise`, where an honest but careless algorithm may be off as far."""
+    """The judgement, `imprecise` if an honest but careless algorithm explains it."""
     lost = judgement.verdict == "nonfinite"
     if lost and not asked.overflowed():
         return judgement
@@ -375,12 +375,12 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
 
 
 def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
-    """The tensors that depend on ties, their right groups as by the first convention.
+    """The tensors that depend on ties, with right groups as by the first convention.
 
     Each tied row may pick its own member: a vectorised maximum takes the first of one
     row and the last of the next. A *group* is the same row of all these gradients,
     along the axes of the maxima: one element at a kink. It is right if each of its tied
-    elements lies between what the conventions give, and so does their total. None where
+    elements lies between those of the conventions, and so does their total. None where
     rows cannot be told apart: that needs choices among tensors of one shape, which only
     elementwise steps separate from the inputs, and gradients of that shape.
     """
@@ -397,7 +397,7 @@ def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
     values = np.stack([[g[n].value for n in names] for g in right.graphs.values()])
     room = np.stack([[allowed(right, c, n) for n in names] for c in right.graphs])
     group: Any = {"axis": (0, *(axis + 1 for axis in axes)), "keepdims": True}
-    along = (1, *(axis + 2 for axis in axes))  # of all ways at once
+    along = (1, *(axis + 2 for axis in axes))  # for all conventions at once
     with np.errstate(all="ignore"):
         tied = (values != values[0]).any(axis=0)
         slack = np.where(tied, room.max(axis=0), 0.0)
@@ -418,7 +418,7 @@ def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
 
 
 def judge_indices(truth: Truth, got: Array, limit: float, dtype: str) -> Judgement:
-    """Any index of a maximum is right, by whatever convention it was chosen."""
+    """Judge indices: any index of a maximum is right, whatever the convention."""
     assert truth.admissible is not None
     axis, right = truth.admissible
     indices = np.expand_dims(got, axis)
@@ -439,7 +439,7 @@ def judge_numbers(
     dtype: str,
     by_spread: Mask | None = None,
 ) -> Judgement:
-    """The verdict; of the elements `by_spread` the radius is the spread's."""
+    """Judge elements by their radii; those in `by_spread` have the spread's radius."""
     ratios, lost = _ratios(truth, got)
     if not ratios.size:
         message = f"{truth.tensor}: no elements; its shape and dtype are right"
@@ -466,9 +466,9 @@ def judge_numbers(
 
 
 def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
-    """The verdict on a tensor whose elements say nothing, by its norm and projection.
+    """Judge a tensor whose elements say nothing, by its norm and its projection.
 
-    It agrees where it would have been seen to be half too large.
+    It can agree only where a tensor half too large would be seen.
     """
     ratio, kind, part, at = whole.worst(got)
     if ratio <= whole.limit and (seen := whole.least_seen) > MOST:
@@ -478,10 +478,10 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
     moved = float((part.norm if kind == "norm" else part.projection).flat[at])
     where = "" if part.axis is None else f", slice {at} along axis {part.axis}"
     wrong = "is off" if kind == "norm" else "is too large or too small"
-    off = ratio * moved if ratio else 0.0  # nothing is known of what may move for ever
+    off = ratio * moved if ratio else 0.0  # `moved` is infinite if nothing is known
 
     def share(amount: float) -> str:
-        """Of the norm of the right tensor or slice, which may be zero."""
+        """The amount relative to the norm of the right tensor or slice, unless 0."""
         size = float(part.size.flat[at])
         return f"{amount / size:.2%}" if size else f"{amount:.3g}"
 
@@ -504,9 +504,9 @@ def judge_whole(judgement: Judgement, whole: Whole, got: Array) -> Judgement:
 
 
 def _ratios(truth: Truth, got: Array) -> tuple[Error, bool]:
-    """Error over radius, and whether something is infinite where it may not be, or not.
+    """Errors over radii, and whether an infinity or nan is wrong, or one is missing.
 
-    Where an infinity is due, nothing else is right; where nothing is known, all is.
+    Where an infinity is due, only that is right; where nothing is known, anything is.
     """
     with np.errstate(all="ignore"):
         error = np.abs((got - truth.value).astype(np.float64))
@@ -522,10 +522,10 @@ def _ratios(truth: Truth, got: Array) -> tuple[Error, bool]:
 
 
 def informative(truth: Truth, limit: float, share: float = SAYS_NOTHING) -> Mask:
-    """Where what is allowed is little: beside the value, or beside all numbers given.
+    """A mask: the tolerance is small beside the value, or due to underflow alone.
 
-    The second says something of numbers that underflow if others do not, or where zero
-    is due; a tensor of nothing else may have any sign. So does an infinity that is due.
+    The second counts only if other elements are informative, or where zero is due: a
+    tensor of nothing else may have any sign. An infinity that is due is informative.
     """
     with np.errstate(all="ignore"):
         size = np.abs(truth.value.astype(np.float64))
@@ -538,10 +538,10 @@ def informative(truth: Truth, limit: float, share: float = SAYS_NOTHING) -> Mask
 
 
 def share_of_silent(truth: Truth, limit: float, got: Array | None = None) -> float:
-    """The share of the elements of which the comparison says nothing.
+    """The share of the elements for which the comparison is not informative.
 
-    All of them, where some are not zero and nothing is said of these: the other sign
-    would pass as well.
+    It is 1 if some elements are not zero, and it is informative for none of these: the
+    other sign would pass as well.
     """
     says = informative(truth, limit)
     if says.all():
@@ -557,7 +557,7 @@ def share_of_silent(truth: Truth, limit: float, got: Array | None = None) -> flo
 def sentence(j: Judgement, dtype: str) -> str:
     """The whole story in one sentence."""
     where = f"{j.tensor}[{', '.join(map(str, j.worst_index))}]"
-    digits = 17 if dtype == "float64" else 9  # what tells two neighbours apart
+    digits = 17 if dtype == "float64" else 9  # enough to tell two neighbours apart
     numbers = f"got {j.got:.{digits}g}, expected {j.expected:.{digits}g}"
     if j.verdict == "nonfinite":
         if j.expected == 0 and np.isnan(j.got):

@@ -3,7 +3,7 @@
 The operators that a PyTorch function runs are written down while it runs (`tape`), a
 table maps each of them to the engine (`traced`), and the gradient follows from the
 engine's own rules: PyTorch's backward is never used. A function of JAX's is
-a jaxpr (`lax`). What is imported from here needs neither framework.
+a jaxpr (`lax`). The names imported here need neither framework.
 """
 
 from gradwatch.harness.tracing.untraceable import Untraceable, callers_place

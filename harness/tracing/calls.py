@@ -23,10 +23,10 @@ def state_of(function: Any) -> dict[str, Tensor]:
 
 @contextlib.contextmanager
 def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let a module have other parameters and buffers; all it had comes back."""
+    """Give a module other parameters and buffers; its own are restored afterwards."""
     for name, _ in module.named_parameters():
         if name in state:
-            state[name]._is_param = True  # which isinstance asks for
+            state[name]._is_param = True  # by which isinstance takes it for a Parameter
     tables = [(vars(part), dict(vars(part))) for part in module.modules()]
     try:
         swapped = torch.nn.utils.stateless._reparametrize_module
@@ -42,9 +42,9 @@ def held(module: torch.nn.Module, state: Mapping[str, Tensor]) -> Iterator[None]
 class Call:
     """A function of tensors alone: the tensors among its arguments, then its state.
 
-    `state` names what a module takes for its parameters and buffers. Each call starts
-    from `draws`: the states of generators, None being PyTorch's own. They stay where
-    the call leaves them, so that a backward that draws again gets other numbers.
+    `state` names the tensors that replace a module's parameters and buffers. Each call
+    starts from `draws`: the states of generators, None being PyTorch's own. They stay
+    where the call leaves them, so that a backward that draws again gets other numbers.
     """
 
     function: Callable[..., Any]
@@ -54,11 +54,11 @@ class Call:
     draws: Mapping[torch.Generator | None, Tensor] = field(default_factory=dict)
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors among what it returns."""
+        """The tensors in the function's result."""
         return tuple(tensors_in(self.returned(*tensors)))
 
     def returned(self, *tensors: Tensor) -> Any:
-        """What the function itself returns."""
+        """The function's own result."""
         set_draws(self.draws)
         flat, spec = tree_flatten((self.args, dict(self.kwargs)))
         given = iter(tensors)
@@ -69,24 +69,24 @@ class Call:
             return self.function(*args, *own, **kwargs)
 
     def holding(self, tensors: Sequence[Tensor]) -> Any:
-        """While a module's state is among these: a backward may run it again."""
+        """A context with a module's state from these: a backward may run it again."""
         if not isinstance(self.function, torch.nn.Module):
             return contextlib.nullcontext()
         own = tensors[len(tensors) - len(self.state) :]
         state, has = dict(zip(self.state, own, strict=True)), state_of(self.function)
         if state and all(has[name] is tensor for name, tensor in state.items()):
-            return contextlib.nullcontext()  # from around this call
+            return contextlib.nullcontext()  # an enclosing call has set the state
         return held(self.function, state)
 
 
 def set_draws(states: Mapping[torch.Generator | None, Tensor]) -> None:
-    """Let generators go on from these states."""
+    """Set the states of generators."""
     for generator, state in states.items():
         (generator or torch.default_generator).set_state(state)
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors among lists, dictionaries, dataclasses and their like, in order."""
+    """The tensors in a tree of lists, dictionaries and dataclasses, in order."""
     found: list[Tensor] = []
     for value in tree_leaves(tree):
         if isinstance(value, Tensor):

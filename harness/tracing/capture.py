@@ -37,7 +37,7 @@ from gradwatch.harness.tracing.untraceable import Untraceable, callers_place
 from gradwatch.harness.tracing.values import is_inexact
 
 _optimized: Any = torch.jit.optimized_execution  # type: ignore[attr-defined]  # its stub lacks it
-#: What hands a tensor's numbers over to NumPy, to Triton or to another compiler.
+#: Methods that give a tensor's numbers to NumPy, to Triton or to another compiler.
 _HANDS_OVER = (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.data_ptr)
 
 
@@ -58,7 +58,7 @@ def capture(
         seed: What PyTorch's generator starts from; its state comes back.
 
     Raises:
-        Untraceable: storage outside of an input is read; NumPy gets what depends on it.
+        Untraceable: storage outside of an input is read, or NumPy gets its floats.
     """
     wanted = [is_inexact(t) for t in tensors] if wanted is None else wanted
     pairs = zip(tensors, wanted, strict=True)
@@ -81,13 +81,13 @@ def capture(
 
 @contextlib.contextmanager
 def plain_autograd() -> Iterator[None]:
-    """Gradients as PyTorch records them by default, whatever the caller has set."""
+    """Record gradients as PyTorch does by default, whatever the caller has set."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
-        # What TorchScript optimises hides its gradient from a dispatcher.
+        # Code that TorchScript optimises hides its gradient from a dispatcher.
         stack.enter_context(_optimized(False))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if hasattr(flex, "_validate_device"):  # on a CPU it runs, but slowly
@@ -98,7 +98,7 @@ def plain_autograd() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plainly() -> Iterator[None]:
-    """Without fused inference kernels, which are no operators, and uncompiled."""
+    """Run uncompiled, without fused inference kernels, which are no operators."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # torch.backends.mkldnn.flags sets TF32 as well, and warns of it on a CPU.
     onednn = torch._C._get_mkldnn_enabled()
@@ -113,7 +113,7 @@ def plainly() -> Iterator[None]:
             sdpa_kernel(SDPBackend.MATH),
             eager,
             patch.object(torch, "compile", lambda f=None, **_: f or (lambda f: f)),
-            # The caller's call has looked at its arguments: they decide nothing.
+            # The caller's own call has validated the arguments: that decides nothing.
             patch.object(torch.distributions.Distribution, "_validate_args", False),
             warnings.catch_warnings(),
         ):
@@ -128,10 +128,9 @@ def plainly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _forwards_alone(tape: Tape) -> Iterator[None]:
-    """What a torch.autograd.Function computes is followed, as if it were written out.
+    """Follow the forward of a torch.autograd.Function as if it were written inline.
 
-    Inside its forward nothing is recorded, and neither no_grad nor detach means
-    anything.
+    Autograd records nothing inside it, so that no_grad and detach have no effect there.
     """
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -154,7 +153,7 @@ def _forwards_alone(tape: Tape) -> Iterator[None]:
 
 
 class _Leaving(TorchFunctionMode):
-    """Sees what a dispatcher does not: numbers that leave PyTorch, and higher order."""
+    """Sees what a dispatcher cannot: reads by NumPy, operators of higher order."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
@@ -180,7 +179,7 @@ class _Leaving(TorchFunctionMode):
         return function(*args, **kwargs)
 
     def _higher(self, operator: Any, args: Any, kwargs: Any) -> Any:
-        """What a higher-order operator runs, such as the branch of torch.cond."""
+        """Run a higher-order operator's own code, such as the branch of torch.cond."""
         whole = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         # Some refuse to run under a mode, since what they run would then be compiled.
         home = sys.modules.get(whole.__module__) if whole else None
@@ -201,7 +200,7 @@ def _listed(tensor: Tensor) -> Any:
     return [_listed(part) for part in tensor] if tensor.ndim else tensor.item()
 
 
-# What a trace would hold, known from a call that writes nothing down -----------------
+# The size of a trace, counted in a call that records nothing -------------------------
 
 #: Elements that take as long to judge as one step of the n^3 of a factorisation: in
 #: the wide type the singular values of 128 x 128 took 3 s (`cpu-2core`).
@@ -209,7 +208,7 @@ STEP = 3
 
 
 class _Beyond(Exception):
-    """There is more than was asked for."""
+    """The cost exceeds the limit."""
 
 
 class _Count(TorchDispatchMode):
@@ -244,12 +243,12 @@ def cost_of(
     wanted: Sequence[bool],
     most: float,
 ) -> Cost:
-    """What a call takes; it ends where that is beyond `most`.
+    """The cost of a call, which is stopped where that exceeds `most`.
 
-    A function may differentiate on its way, so that those `wanted` need a gradient.
+    A function may differentiate on its way, so tensors in `wanted` need a gradient.
 
     Raises:
-        Exception: Whatever it raises.
+        Exception: Any exception of the function's.
     """
     count = _Count(most)
     with plainly():

@@ -162,7 +162,7 @@ def running_errors(
     """E of every node, in units of the unit roundoff; inputs come before their users.
 
     Leaves are exact where the format holds their value; a constant that it must round
-    (4.3, an eps of 1e-5) counts one rounding. What is in `table` goes before `RULES`.
+    (4.3, an eps of 1e-5) counts one rounding. Rules in `table` replace the usual ones.
     """
     rules = {name: rule.error for name, rule in RULES.items()} | (table or {})
     errors = Errors(arithmetic, limit, rules, {}, {}, shifts(order))
