@@ -88,7 +88,7 @@ class Question(Asked):
                 if looked.far and looked.size > least:
                     far = {name: np.asarray(got[name]) for name in looked.far}
                     part = self._in_part(far, looked)
-                if not (looked.skipped and any(j.passes for j in part.values())):
+                if not any(part[n].passes for n in looked.skipped & part.keys()):
                     break
             # The elements farthest off are no fair sample, and reject nothing alone.
             if looked.size <= MOST:

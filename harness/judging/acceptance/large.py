@@ -56,6 +56,7 @@ from gradwatch.impls.graph import Node, as_array
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]
+Seen = tuple[bool, float, Places, float]
 
 #: Least size of the largest input for which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
@@ -92,7 +93,7 @@ class Look:
         judgements: Of the right tensors; the others have to be judged.
         far: For each other tensor, positions of its farthest, then of all wrong ones.
         longest: The number of terms of the longest reduction.
-        skipped: Whether elements in the box around wrong ones were not tested.
+        skipped: Names of which elements in the box around wrong ones were not tested.
         vague: Whether a choice has a tie, or a tensor may be vacuous: no part shows it.
         size: The number of elements of all values of the graph.
         operations: The number of nodes of the graph.
@@ -106,7 +107,8 @@ class Look:
             nodes = asked.build(np.dtype(np.float64))
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
         self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
-        self.unsure, self.skipped, self.vague, self.hasty = False, False, False, hasty
+        self.unsure, self.vague, self.hasty = False, False, hasty
+        self.skipped = set[str]()
         self.judgements: dict[str, Judgement] = {}
         self.far: dict[str, Places] = {}
         self.longest, self.limit = limits(order)
@@ -114,7 +116,7 @@ class Look:
         self._axes = max(node.ndim for node in order if node.primitive is None)
         there = ((n, a) for n, a in got.items() if dtypes.get(n) == dtype)
         given = {n: a for n, a in there if a is not None and a.shape == nodes[n].shape}
-        found = defaultdict[str, list[tuple[bool, float, Places, float]]](list)
+        found = defaultdict[str, list[Seen]](list)
         with np.errstate(all="ignore"), graph.computing(self._computed), deep_calls():
             for axis, places, some in _in_turn({n: nodes[n] for n in given}):
                 order, judged = graph.topological_order(some.values()), [*some.values()]
@@ -125,7 +127,7 @@ class Look:
                 at: Any = (*[slice(None)] * axis, places) if places.size else ...
                 for name in some:
                     part = given[name][at]
-                    seen = self._seen(some[name], part)
+                    seen = self._seen(name, some[name], part)
                     if places.size:
                         flat = np.arange(given[name].size).reshape(given[name].shape)
                         seen[2][:] = flat[at].reshape(-1)[seen[2]]
@@ -182,7 +184,7 @@ class Look:
                 return as_array(total, np.float64).reshape(node.shape)
         return graph.computed(node, arrays, spare)
 
-    def _seen(self, node: Node, got: Array) -> tuple[bool, float, Places, float]:
+    def _seen(self, name: str, node: Node, got: Array) -> Seen:
         """Whether a tensor may be wrong; its largest ratio; positions; the right value.
 
         The positions of a tensor that may be wrong are those of its elements farthest
@@ -203,7 +205,7 @@ class Look:
             there, looked = np.zeros(left.size), np.arange(left.size)
             kinds = there, error / size, error
             far = np.array([kind.argmax() for kind in kinds[1:]])
-            self.skipped |= (skips := self.hasty and left.size > MANY)
+            self.skipped.update([name] * (skips := self.hasty and left.size > MANY))
             for count in (*[FEW] * (FARTHEST * skips), left.size):
                 some = np.append(looked[:: looked.size // count | 1], far)
                 asked = left[some], size[some] > blunt, error[some], limit
