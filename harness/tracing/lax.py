@@ -1,8 +1,8 @@
 """JAX: a function as a graph of the engine, by its jaxpr, equation by equation.
 
-Three tables map the primitives of lax; what calls other jaxprs is followed into them.
-Floats are nodes. What no float decides is computed by JAX itself, random numbers of a
-known key too; no gradient flows through whole numbers.
+Three tables map the primitives of lax; calls of other jaxprs are followed into these.
+Floats are nodes. Values that depend on no float are computed by JAX itself, random
+numbers of a known key, too; no gradient flows through whole numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from gradwatch.impls.graph.indexing import gathered, windows
 from gradwatch.impls.graph.products import convolved
 
 Rule = Callable[..., Any]
-#: Equations that a loop may come to: each operation takes the judge milliseconds.
+#: Most equations of an unrolled loop: each operation takes the judge milliseconds.
 UNROLLED = 1 << 14
 
 _FACTORISATIONS = "geqrf geqp3 ormqr eig schur hessenberg tridiagonal tridiagonal_solve"
@@ -70,8 +70,8 @@ class Traced:
     Called as the formula of an op, with nodes, it returns nodes.
 
     Attributes:
-        call: Takes arrays, returns any tree of arrays.
-        dtypes: Of the arrays.
+        call: The function; it returns any tree of arrays.
+        dtypes: The dtypes of its arguments.
         wide: Whether JAX's 64-bit types are switched on for it.
     """
 
@@ -81,7 +81,7 @@ class Traced:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def jaxpr(self, shapes: Sequence[tuple[int, ...]]) -> Any:
-        """The jaxpr, without what leads to no result, and its constants."""
+        """The jaxpr, without equations that lead to no result, and its constants."""
         key = tuple(map(tuple, shapes))
         if key not in self._made:
             pairs = zip(key, self.dtypes, strict=True)
@@ -94,15 +94,15 @@ class Traced:
         return self._made[key]
 
     def returned(self, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-        """The types of what it returns."""
+        """The dtypes of its results."""
         return [variable.aval.dtype for variable in self.jaxpr(shapes)[0].outvars]
 
     def cost(self, shapes: Sequence[tuple[int, ...]]) -> Cost:
-        """Elements that are computed, and equations, a loop's as often as it runs."""
+        """The elements and equations computed; a loop's count as often as it runs."""
         return Cost(*_count(self.jaxpr(shapes)[0]))
 
     def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
-        """The nodes that the function returns for these; of complex ones the parts."""
+        """The function's results as nodes; the parts of complex ones are an axis."""
         made, vectors = self._walked(leaves)
         plain = vectors and matrices.TURNED.get() is None
         if plain and matrices.signs_show(lambda: self._walked(leaves)[0]):
@@ -144,14 +144,14 @@ def _jaxprs(params: Any) -> list[Any]:
 
 
 def _is_of_bits(params: Any) -> bool:
-    """Whether what has a rule of its own makes floats of their bits, as frexp does."""
+    """Whether a function with a custom rule makes floats from bits, as frexp does."""
     made = [e for jaxpr in _jaxprs(params) for e in getattr(jaxpr, "jaxpr", jaxpr).eqns]
     casts = [e for e in made if e.primitive.name == "bitcast_convert_type"]
     return any(is_inexact(e.outvars[0].aval.dtype) for e in casts)
 
 
 def place_of(equation: Any) -> Place:
-    """The caller's line."""
+    """The line of the caller's code that an equation comes from."""
     from jax._src import source_info_util  # nothing public says it
 
     frame = source_info_util.user_frame(equation.source_info.traceback)
@@ -168,8 +168,8 @@ def refuse(equation: Any, why: str, kind: str) -> NoReturn:
 class Walk:
     """One evaluation of a jaxpr.
 
-    `widest` is the machine epsilon of the widest input, `left` how many equations may
-    still come, `vectors` are those that made vectors of free signs. A variable of
+    `widest` is the machine epsilon of the widest input, `left` how many equations are
+    still allowed, `vectors` are those that made vectors of free signs. A variable of
     floats is always a node of floats, one of complex numbers a pair of such.
     """
 
@@ -185,7 +185,7 @@ class Walk:
         return Complex.split(node) if is_complex(dtype) else node
 
     def run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-        """What a jaxpr returns: nodes, and exact arrays."""
+        """Evaluate a jaxpr; its results are nodes and exact arrays."""
         known = dict(zip(jaxpr.constvars, map(self.held, consts), strict=True))
         known |= dict(zip(jaxpr.invars, args, strict=True))
 
@@ -206,12 +206,12 @@ class Walk:
         return [read(atom) for atom in jaxpr.outvars]
 
     def inside(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        """Likewise of a jaxpr with its constants, or of one that has none."""
+        """Evaluate a jaxpr with its own constants, or one that has none."""
         consts = getattr(closed, "consts", ())
         return self.run(getattr(closed, "jaxpr", closed), consts, args)
 
     def held(self, value: Any) -> Any:
-        """What JAX computed, or the function holds."""
+        """A value from JAX's array: a node if of floats, else the array."""
         if not is_inexact(value.dtype):
             return value
         if is_complex(value.dtype):
@@ -219,7 +219,7 @@ class Walk:
         return constant(np.asarray(value, np.float64))
 
     def literal(self, atom: Any) -> Any:
-        """A number: of floats the shortest one that is rounded to what JAX holds."""
+        """A literal; if a float, the shortest decimal that rounds to JAX's number."""
         value = np.asarray(atom.val).astype(atom.aval.dtype)
         plain = is_inexact(value.dtype) and not is_complex(value.dtype)
         return constant(float(str(value))) if plain else self.held(value)
@@ -252,7 +252,7 @@ class Walk:
         ]
 
     def by_table(self, equation: Any, args: list[Any]) -> Any:
-        """What a rule makes of the arguments."""
+        """The result of an equation's rule for the arguments."""
         name, out = equation.primitive.name, equation.outvars[0].aval.dtype
         if is_complex(out) or any(isinstance(a, Complex) for a in args):
             if name in ON_COMPLEX:
@@ -272,7 +272,7 @@ class Walk:
 
 
 def computed(equation: Any, args: Sequence[Any], **changed: Any) -> list[Any]:
-    """What JAX itself computes, of nodes their values: an index, an order, a count."""
+    """Results that JAX itself computes from nodes' values: an index, an order, ..."""
     pairs = zip(args, equation.invars, strict=True)
     exact = [as_exact(a, v.aval.dtype) for a, v in pairs]
     params = equation.primitive.get_bind_params({**equation.params, **changed})
@@ -281,7 +281,7 @@ def computed(equation: Any, args: Sequence[Any], **changed: Any) -> list[Any]:
 
 
 def as_exact(value: Any, dtype: Any) -> Any:
-    """An array of JAX's, of a node its values."""
+    """A value as an array of JAX's."""
     if isinstance(value, Complex):
         return as_exact(value.re, float) + 1j * as_exact(value.im, float)
     if isinstance(value, Node):
@@ -289,7 +289,7 @@ def as_exact(value: Any, dtype: Any) -> Any:
     return value if isinstance(value, jax.Array) else jnp.asarray(value, dtype)
 
 
-# What calls other jaxprs --------------------------------------------------------------
+# Primitives that call other jaxprs ----------------------------------------------------
 
 _INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "body_jaxpr")
 _CALLS = """
@@ -319,7 +319,7 @@ def _scan(walk: Walk, equation: Any, *args: Any) -> list[Any]:
 
 
 def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
-    """As often as its condition says, which no float may decide."""
+    """Run a loop as often as its condition says, which no float may decide."""
     p = equation.params
     first, second = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
     asked, consts, carry = args[:first], args[first:second], list(args[second:])
@@ -334,7 +334,7 @@ def _while(walk: Walk, equation: Any, *args: Any) -> list[Any]:
 
 
 def _cond(walk: Walk, equation: Any, index: Any, *args: Any) -> list[Any]:
-    """The branch taken; where a float decides which, all are computed."""
+    """Run the branch taken; where a float decides which, run all and select."""
     branches = equation.params["branches"]
     if not isinstance(index, Node):
         return walk.inside(branches[min(max(int(index), 0), len(branches) - 1)], args)
@@ -344,7 +344,7 @@ def _cond(walk: Walk, equation: Any, index: Any, *args: Any) -> list[Any]:
 
 
 def _picked(dtype: Any, which: Any, cases: Sequence[Any]) -> Any:
-    """The case of each element's number, or of its truth value."""
+    """The case that each element of `which`, a number or a boolean, selects."""
     chosen = cases[0]
     for i, case in enumerate(cases[1:], 1):
         here = which
@@ -365,10 +365,10 @@ def _picked(dtype: Any, which: Any, cases: Sequence[Any]) -> Any:
 
 
 def _linear_solve(walk: Walk, equation: Any, *args: Any) -> list[Any]:
-    """The x of A x = b, whose slope is that of A and b, however x is found.
+    """The solution x of A x = b, whose gradient is by A and b, however x is found.
 
-    Each correction by what solves, x + S (b - A x), makes one order of slopes right: a
-    gradient's, and a double backward's.
+    Each correction by the solver S, x + S (b - A x), makes one order of derivatives
+    right: that of a gradient, then that of a double backward.
     """
     p = equation.params
     ends = np.cumsum(p["const_lengths"])
@@ -384,7 +384,7 @@ def _linear_solve(walk: Walk, equation: Any, *args: Any) -> list[Any]:
 
 
 def _kernel(walk: Walk, equation: Any, *args: Any) -> list[Any]:
-    """A kernel of Pallas, as its interpreter runs it: a loop over the grid."""
+    """Run a kernel of Pallas as its interpreter does: by a loop over the grid."""
     from jax._src.pallas import hlo_interpreter  # nothing public makes a jaxpr of it
 
     params = {k: v for k, v in equation.params.items() if k != "interpret"}
@@ -405,7 +405,7 @@ HIGHER: dict[str, Rule] = {
 
 # Functions of floats alone ------------------------------------------------------------
 
-#: That ATen calls by another name.
+#: Names in ATen, where they differ from those in lax.
 _RENAMED = {
     "max": "maximum",
     "min": "minimum",
@@ -431,7 +431,7 @@ ON_NODES: dict[str, Rule] = {
 
 
 def _plain(function: Rule) -> Rule:
-    """A rule that asks for none."""
+    """A rule from a function without an equation's parameters."""
     return lambda equation, *args: function(*args)
 
 
@@ -492,7 +492,7 @@ def _windowed(function: Rule, neutral: float, equation: Any, x: Node) -> Node:
 
 
 def _pow(equation: Any, a: Node, b: Any) -> Node:
-    """An exponent that is written is a number."""
+    """A power; a literal exponent is a plain number."""
     written = not (isinstance(b, Node) and (b.primitive is not None or b.shape))
     power = float(as_float(b).value) if written else b
     return elementwise.power(a, power)
@@ -516,9 +516,9 @@ def _converted(equation: Any, x: Any) -> Any:
 
 
 def _moved(equation: Any, *args: Any, **changed: Any) -> list[Node]:
-    """JAX's own function, run on positions: what comes out is the index of a gather.
+    """A gather whose index is the result of JAX's own function, run on positions.
 
-    What a gather fills in for a place outside, -1 among the positions, is nan.
+    A position of -1 marks a place outside, which gets the fill value, by default nan.
     """
     count, sources, given = 0, list[Node](), list[Any]()
     for value in args:
@@ -541,7 +541,7 @@ def _moved(equation: Any, *args: Any, **changed: Any) -> list[Node]:
 
 
 def _scattered(reduce: str, equation: Any, x: Node, index: Any, new: Node) -> Node:
-    """What comes to one place is combined; what JAX drops goes to place -1."""
+    """x with values combined at their places; those that JAX drops have place -1."""
     p, exact = equation.params, as_exact(index, equation.invars[1].aval.dtype)
 
     def added(values: Any) -> Any:
@@ -562,7 +562,7 @@ def _keys(value: Any) -> Any:
 
 
 def _sorted(equation: Any, *args: Any) -> list[Any]:
-    """Every operand moved by the order of the keys; equal ones stay in theirs."""
+    """Every operand sorted by the keys, stably."""
     axis, count = equation.params["dimension"], equation.params["num_keys"]
     order = np.lexsort([_keys(a) for a in args[:count]][::-1], axis=axis)
     return [_taken(a, order, axis) for a in args]
@@ -571,13 +571,13 @@ def _sorted(equation: Any, *args: Any) -> list[Any]:
 def _taken(value: Any, order: Any, axis: int) -> Any:
     if not isinstance(value, Node) or value.dtype.kind not in graph.FLOATING:
         return np.take_along_axis(_keys(value), order, axis)
-    graph.convention(value, axis=axis, indexed=True)  # of equal ones any may be meant
+    graph.convention(value, axis=axis, indexed=True)  # any of equal ones may be taken
     place = np.arange(value.size).reshape(value.shape)
     return graph.gather(value, index=np.take_along_axis(place, order, axis))
 
 
 def _top(equation: Any, x: Any) -> list[Any]:
-    """The largest, or the smallest; on a CPU approximate ones are exact."""
+    """The largest elements, or the smallest; on a CPU approximate ones are exact."""
     p, order = equation.params, np.asarray(computed(equation, [x])[1])
     axis = p.get("axis", p.get("reduction_dimension", -1))
     return [_taken(x, order, axis), order]
@@ -618,7 +618,7 @@ def _lu(equation: Any, a: Any) -> list[Any]:
 
 
 def _spectrum(equation: Any, a: Node) -> list[Any]:
-    """Of a symmetric matrix vectors and eigenvalues, or singular values and vectors."""
+    """Eigenvectors and eigenvalues if symmetric, or singular values and vectors."""
     p = equation.params
     if p["subset_by_index"]:
         refuse(equation, "asks for some of the values alone", "factorisation")
@@ -659,7 +659,7 @@ def _multiplied(equation: Any, z: Complex) -> Complex:
     return z
 
 
-#: By functions of complex numbers alone.
+#: Functions of complex numbers alone.
 _NUMBERS: dict[str, Rule] = {
     **complex.FUNCTIONS,
     "logistic": complex.FUNCTIONS["sigmoid"],
@@ -708,7 +708,7 @@ _CUMULATED: dict[str, Rule] = {
         prefixes, lambda *ends: graph.logsumexp(graph.stack(ends, -1), axis=-1)
     ),
 }
-#: Of which JAX itself says where each element goes.
+#: Primitives for which JAX itself computes the place of each element.
 _MOVED = """
     concatenate dynamic_slice dynamic_update_slice pad rev scatter slice split stack
     tile unstack
@@ -756,7 +756,7 @@ RULES: dict[str, Rule] = {
     "householder_product": _plain(matrices.reflected),
     "triangular_solve": _triangular,
 }
-#: What rounds nothing.
+#: Primitives that round nothing.
 _MOVES = """
     reshape squeeze expand_dims dynamic_slice dynamic_update_slice broadcast_in_dim
     transpose rev concatenate stack unstack slice split pad gather scatter copy copy_p
@@ -764,11 +764,11 @@ _MOVES = """
 """
 MOVES = frozenset(_MOVES.split())
 _ADD_UP = "add add_any sub neg stop_gradient reduce_sum cumsum scatter-add"
-#: What works on each part of a complex number.
+#: Primitives that work on each part of a complex number.
 PARTWISE = frozenset((*MOVES, *_ADD_UP.split(), "reduce_precision"))
-#: What makes floats of whole numbers, exactly.
+#: Primitives that make floats from whole numbers, exactly.
 _FILLS = ("bitcast_convert_type", "iota")
-#: What a float decides by a rule of its own: truth values, and places.
+#: Primitives with rules for results that floats decide: booleans and places.
 _DECIDED = """
     approx_top_k argmax argmin convert_element_type select_n sort top_k is_finite eq ne
     lt le gt ge and or xor not reduce_and reduce_or

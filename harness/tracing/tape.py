@@ -1,6 +1,6 @@
-"""A tape: the operators that run while it is on, none of them in place.
+"""A tape: a record of the operators that run while it is on, none of them in place.
 
-The function runs on real tensors. What makes or uses floats is written down; whole
+The function runs on real tensors. Operators that make or use floats are recorded; whole
 numbers and masks that no input's floats decide are constants, as PyTorch made them.
 """
 
@@ -32,16 +32,16 @@ _COMPOSITES = """
     addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
-#: Not decomposed: PyTorch's way asks for the value of an index; the branch that is not
-#: taken would make the slope nan of log_ndtr below -8, and of a softmax whose row is
-#: -inf, and zero of x log y by x where x is 0. PyTorch's logsumexp takes its gradient
-#: from what came out, whose rounding is that of the largest x.
+#: Not decomposed: PyTorch's decomposition reads the value of an index; or its untaken
+#: branch makes the slope nan of log_ndtr below -8, and of a softmax whose row is -inf,
+#: and zero of x log y by x where x is 0. PyTorch's logsumexp takes its gradient from
+#: the result, whose rounding is that of the largest x.
 _WHOLE = """
     take detach special_log_ndtr _safe_softmax xlogy special_xlog1py logsumexp
 """
 WHOLE = frozenset(_WHOLE.split())
 
-#: What makes a tensor of no other's numbers.
+#: Operators that make a tensor without reading another's numbers.
 _FACTORIES = """
     arange empty empty_like empty_permuted empty_strided eye full full_like linspace
     logspace new_empty new_empty_strided new_full new_ones new_zeros ones ones_like
@@ -50,16 +50,16 @@ _FACTORIES = """
 """
 FACTORIES = frozenset(_FACTORIES.split())
 
-#: Draw, though PyTorch does not mark them so.
+#: Operators that draw random numbers, though PyTorch does not mark them so.
 _UNMARKED = frozenset(("binomial", "random"))
-#: Multiplies an input by what it draws, if it trains.
+#: An operator that, in training, multiplies an input by random numbers.
 _MULTIPLIES = "rrelu_with_noise"
 
 Function = Callable[..., Any]
 Tensor = torch.Tensor
 aten = torch.ops.aten
 _AS_STRIDED = aten.as_strided.default  # reads the storage, whatever lies over it
-#: Make whole numbers: PyTorch's, where no input decides them.
+#: Operators that make whole numbers: constants, where no input decides them.
 _STEPS = (aten.ceil.default, aten.floor.default, aten.round.default, aten.trunc.default)
 _EMPTY = aten.empty.memory_format  # PyTorch may fill it unseen: numbers of a list
 
@@ -85,7 +85,7 @@ def decompositions() -> dict[Any, Any]:
 
 @functools.cache
 def _functional(target: Any) -> Any:
-    """The overload that returns what this one writes; None where it writes nothing."""
+    """The overload that returns the values this one writes; None if it writes none."""
     schema = target._schema
     if not any(map(_is_written, schema.arguments)):
         return None
@@ -101,7 +101,7 @@ def _functional(target: Any) -> Any:
 
 
 def _returns_written(target: Any) -> bool:
-    """Whether it returns what it writes to, as in place and to an `out`."""
+    """Whether an overload returns just the tensors it writes to, as with `out`."""
     schema = target._schema
     written = sum(map(_is_written, schema.arguments))
     return len(schema.returns) == written and all(map(_is_written, schema.returns))
@@ -112,13 +112,13 @@ def _is_written(argument: Any) -> bool:
 
 
 def as_written(before: Tensor, after: Tensor) -> Tensor:
-    """What a write that autograd does not see leaves: its gradient is that before."""
+    """The result of a write unseen by autograd: its gradient goes to `before`."""
     return before + (after - before).detach()
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A value that depends on an input, and that the function asked for."""
+    """A value read by the function that depends on an input."""
 
     node: fx.Node
     value: Any
@@ -129,10 +129,10 @@ class Program(torch.nn.Module):
     """Operators in the order in which they ran, none of them in place.
 
     Attributes:
-        graph: The operators; its output is what the function returned.
-        readings: The values that decided what ran.
-        draws: Generators that were drawn from (None: PyTorch's own), and the state that
-            each had before. What was drawn is a constant.
+        graph: The operators; its output is the function's result.
+        readings: The values read, which may have decided the operators that ran.
+        draws: The generators used (None: PyTorch's own), each with its state before.
+            The numbers drawn are constants.
     """
 
     def __init__(self) -> None:
@@ -142,13 +142,13 @@ class Program(torch.nn.Module):
         self.draws: dict[torch.Generator | None, Tensor] = {}
 
     def signature(self) -> list[Any]:
-        """What ran, and on what shapes and types: two runs of one branch have one."""
+        """The operators that ran, with shapes and types: one for each branch taken."""
         return [(node.target, node.meta.get("val")) for node in self.graph.nodes]
 
     def ran(
         self, tensors: Sequence[Tensor], moved: Function | None = None
     ) -> dict[fx.Node, Any]:
-        """What each operator makes of tensors, in their own precision, or `moved`."""
+        """Each operator's result for some tensors, in their precision, or `moved`."""
         kept: Any = fx.Interpreter(self, garbage_collect_values=False)
         run = kept.run_node
 
@@ -174,7 +174,7 @@ class Geometry:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Geometry:
-        """Of a tensor; one without strides is the whole of its storage."""
+        """The geometry of a tensor; one without strides is all of its storage."""
         plain = tensor.layout == torch.strided
         return cls(
             tensor.dtype,
@@ -188,13 +188,13 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a storage holds.
+    """The contents of a storage.
 
     Attributes:
         node: Its elements, in the order of `geometry`.
-        geometry: Where they lie.
+        geometry: Their places in it.
         depends: Whether they depend on an input of floats.
-        followed: Whether a gradient flows back to one.
+        followed: Whether a gradient flows back to such an input.
     """
 
     node: fx.Node
@@ -203,7 +203,7 @@ class Memory:
     followed: bool
 
     def positions(self, view: Tensor) -> Tensor:
-        """For each element of a view its place among those that the storage holds."""
+        """For each element of a view its position among the elements of `node`."""
         at = Geometry.of(view)
         if at.dtype != self.geometry.dtype or at.mirrored != self.geometry.mirrored:
             is_complex = at.dtype.is_complex or self.geometry.dtype.is_complex
@@ -223,12 +223,12 @@ class Memory:
 
 
 class Tape(TorchDispatchMode):
-    """Writes operators down, and what every storage holds.
+    """Records operators, and the contents of every storage.
 
     A tensor is known by its storage and by where its elements lie there: a view is
-    another place in the same storage, and a write gives the storage another node. What
-    autograd does not follow, which requires no gradient or is a leaf that the function
-    has made, is read with a stop.
+    another place in the same storage, and a write gives the storage another node. A
+    tensor that autograd does not follow, as it requires no gradient or is a leaf made
+    by the function, is read with a stop.
     """
 
     supports_higher_order_operators = True
@@ -240,9 +240,9 @@ class Tape(TorchDispatchMode):
         self.memory: dict[Any, Memory] = {}
         # By node and geometry; constants by version.
         self.views: dict[Any, fx.Node] = {}
-        self.alive: list[Any] = []  # or PyTorch would give their addresses out again
+        self.alive: list[Any] = []  # or PyTorch would use their addresses again
         self.within = 0  # operators and Functions that run below autograd
-        self.resolved: list[Tensor] = []  # by PyTorch, below autograd, for an operator
+        self.resolved: list[Tensor] = []  # conjugates copied by PyTorch, below autograd
         for i, leaf in enumerate(leaves):
             node = self.program.graph.placeholder(f"leaf_{i}")
             node.meta["val"] = Geometry.of(leaf)
@@ -283,7 +283,7 @@ class Tape(TorchDispatchMode):
         if target._can_decompose():
             return self._inside(target.decompose, args, kwargs)
         made = self._note(target, args, kwargs, made)
-        # A conjugate is a view until an operator needs its numbers, which gets a copy.
+        # A conjugate is a view until an operator needs its numbers: that gets a copy.
         mirrored = target is aten.clone.default and any(Geometry.of(args[0]).mirrored)
         followed = mirrored and torch.is_grad_enabled() and self._follows(args[0])
         self.resolved = [*self.resolved, made] if followed else []
@@ -299,22 +299,22 @@ class Tape(TorchDispatchMode):
         self.alive.append(tensor)
 
     def depends(self, tensor: Tensor) -> bool:
-        """Whether the numbers of an input have to do with those of a tensor."""
+        """Whether the numbers of a tensor depend on those of an input."""
         held = self.memory.get(_address(tensor))
         return held is not None and held.depends
 
     def stops(self, tensor: Tensor) -> bool:
-        """Whether autograd ends at a tensor whose storage holds what it follows."""
+        """Whether autograd ends at a tensor whose storage has a gradient's path."""
         held = self.memory.get(_address(tensor))
         whole = tensor if tensor._base is None else tensor._base
-        # A leaf is one that the function has made of a constant: no input is one.
+        # Inputs are no leaves: a leaf was made by the function from a constant.
         watched = tensor.requires_grad and torch.is_grad_enabled() and not whole.is_leaf
         resolved = any(tensor is other for other in self.resolved)
         through = self.within or watched or resolved or not is_inexact(tensor)
         return held is not None and held.followed and not through
 
     def _is_unseen(self, into: Tensor, *given: Tensor) -> bool:
-        """Whether autograd sees nothing of a write to a tensor."""
+        """Whether a write to a tensor is invisible to autograd."""
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
         return self.stops(into) and not recorded
 
@@ -323,7 +323,7 @@ class Tape(TorchDispatchMode):
         return held is not None and held.followed and not self.stops(tensor)
 
     def _read(self, tensor: Tensor, *, stop: bool = True) -> fx.Node:
-        """The node of a tensor; with a stop where autograd has one."""
+        """The node of a tensor, with a stop where autograd ends at it."""
         held = self.memory.get(_address(tensor))
         if held is None:
             key = _version(tensor)
@@ -345,7 +345,7 @@ class Tape(TorchDispatchMode):
         return self._emit(aten.detach.default, (node,), {}, tensor)
 
     def _fixed(self, tensor: Tensor) -> fx.Node:
-        """A node of the numbers that a tensor has now."""
+        """A constant node of a tensor's current numbers."""
         name = f"constant_{len(self.program.graph.nodes)}"
         setattr(self.program, name, tensor.detach().clone())
         node = self.program.graph.create_node("get_attr", name)
@@ -361,7 +361,7 @@ class Tape(TorchDispatchMode):
         return node
 
     def _note(self, target: Any, args: Any, kwargs: Any, made: Any) -> Any:
-        """Run an operator that writes to nothing, and write it down."""
+        """Run an operator that writes to nothing, and record it."""
         given = _tensors((args, kwargs))
         read = functools.partial(self._read, stop=not target.is_view)
         read_args, read_kwargs = tree_map_only(Tensor, read, (args, kwargs))
@@ -387,7 +387,7 @@ class Tape(TorchDispatchMode):
         return made
 
     def _draw(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator that draws: what it drew is data, without a gradient."""
+        """Run an operator that draws numbers: they are data, without a gradient."""
         name, named = name_of(target), _by_name(target, args, kwargs)
         multiplies = name == _MULTIPLIES
         if multiplies and target._schema.name.endswith("_"):
@@ -406,7 +406,7 @@ class Tape(TorchDispatchMode):
         return self._inside(torch.mul, args[:2], {}) if multiplies else made
 
     def _inside(self, function: Function, args: Any, kwargs: Any) -> Any:
-        """Run what an operator consists of; what it has written to is written."""
+        """Run an operator's decomposition, and copy back what it writes in place."""
         given = _tensors((args, kwargs))
         args, kwargs = tree_map_only(Tensor, self._cut, (args, kwargs))
         self.within += 1
@@ -421,7 +421,7 @@ class Tape(TorchDispatchMode):
             self.within -= 1
 
     def _cut(self, tensor: Tensor) -> Tensor:
-        """The tensor, or a copy through which no gradient flows where none must."""
+        """The tensor, or, where autograd ends at it, a copy without a gradient."""
         if not self.stops(tensor):
             return tensor
         copy = tensor.detach().clone()
@@ -429,7 +429,7 @@ class Tape(TorchDispatchMode):
         return copy
 
     def _write_in_place(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Run the operator that writes nothing, then copy what it made."""
+        """Run the form of an operator that writes nothing, then copy its result."""
         if target is aten.copy_.default:
             return self._write(args[0], args[1], self._is_unseen(*args[:2]))
         arguments, named = target._schema.arguments, _by_name(target, args, kwargs)
@@ -486,7 +486,7 @@ class Tape(TorchDispatchMode):
         return aten.copy_.default(into, value)
 
     def _read_out(self, target: Any, args: Any) -> Any:
-        """A value that the function asks for: what it does then is for these inputs."""
+        """Read a value for the function, whose next steps may hold for it alone."""
         value, given, count = target(*args), _tensors(args), len(self.program.readings)
         if any(map(self.depends, given)):
             for tensor in given:
@@ -500,7 +500,7 @@ class Tape(TorchDispatchMode):
         self.program.readings.append(Reading(node, value, callers_place()))
 
     def finished(self, returned: Sequence[Tensor]) -> Program:
-        """The program, without what leads to no result."""
+        """The program, without operators that lead to no result."""
         graph = self.program.graph
         self.within += 1
         graph.output(tuple(map(self._read, returned)))
@@ -515,7 +515,7 @@ class Tape(TorchDispatchMode):
 def draws(target: Any) -> bool:
     """Whether an operator draws random numbers that have no gradient.
 
-    Fused ones, such as dropout on a GPU, keep their draws to themselves; a gamma's
+    Fused operators, such as dropout on a GPU, do not return their draws; a gamma's draw
     has a gradient.
     """
     name = name_of(target)
@@ -544,7 +544,7 @@ def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
 
 
 def _address(tensor: Tensor) -> Any:
-    """Which storage is a tensor's; of one that has none, itself."""
+    """A key for a tensor's storage, or for the tensor if it has none."""
     held = _storage(tensor)
     return f"tensor {id(tensor)}" if held is None else held._cdata
 
@@ -564,8 +564,8 @@ def _whole_storage(tensor: Tensor) -> Tensor:
 def replica(tensor: Tensor, wanted: bool) -> Tensor:
     """A copy in memory of its own, with the same strides (0 included) and gaps.
 
-    One that needs a gradient is no leaf of autograd's, so that it may be written to; of
-    elements that share memory each has a gradient of its own.
+    A copy that needs a gradient is no leaf, so that it may be written to; elements that
+    share memory get gradients of their own.
     """
     if wanted and torch._debug_has_internal_overlap(tensor) == 1:
         tensor = tensor.contiguous()
@@ -576,7 +576,7 @@ def replica(tensor: Tensor, wanted: bool) -> Tensor:
     return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-#: Of the largest numbers that go in and come out: float64 computes both ways alike.
+#: Share of the sizes of operands and results by which two ways in float64 may differ.
 _ALIKE = 1e-6
 
 
@@ -585,8 +585,8 @@ def _refuse_other_function(
 ) -> None:
     """Raise Untraceable where PyTorch's decomposition is another function.
 
-    Both are run in float64, unless they are the same in float32; what cannot be is
-    believed, and what is not finite.
+    Both are run in float64, unless they are the same in float32; an operator that
+    cannot be run, or whose result is not finite, is accepted.
     """
     if name_of(target) in FACTORIES:
         return

@@ -66,8 +66,8 @@ from gradwatch.harness.tracing.values import (
 from gradwatch.impls.graph import Node, recorded, topological_order, variable
 
 Array = NDArray[Any]
-#: Draws of roundings by which a choice is tried. Of two floats that are just within
-#: reach of each other one in four changes the order: all miss it in 1 % of cases.
+#: Draws of roundings with which a choice is tested. If two floats are just within reach
+#: of each other, one draw in four changes their order: all miss it in 1 % of cases.
 DRAWS = 16
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 Rule = Callable[..., Any]
@@ -92,8 +92,8 @@ class Graph:
     Attributes:
         outputs: Results by name, then buffers that the call changed; nodes of floats,
             booleans or integers.
-        leaves: What a gradient can be taken by: inputs, parameters, buffers of floats.
-        read: Values that decided what ran: nodes and exact tensors.
+        leaves: Those that gradients can be taken by: inputs, parameters, float buffers.
+        read: Values that decided which operators ran: nodes and exact tensors.
     """
 
     outputs: Mapping[str, Node]
@@ -109,10 +109,10 @@ class Traced:
         program: The captured operators.
         names: A name for each of the program's inputs.
         tensors: The inputs themselves.
-        results: Names of what the program returns.
-        wanted: By which of the inputs a gradient is taken.
-        ran: What each operator made where elements are chosen by that: in the inputs'
-            own precision, not in that of the graph.
+        results: Names of the program's results.
+        wanted: For each input whether a gradient is taken by it.
+        ran: Each operator's result in the inputs' own precision, if that and not the
+            graph's decides which elements are chosen.
     """
 
     program: Program
@@ -126,7 +126,7 @@ class Traced:
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
         with in_type(np.dtype(dtype)):
-            # Copies, as the caller may write to them; whole numbers stay as they are.
+            # Copies, as the caller may write to its tensors; whole numbers are exact.
             given = {
                 n: constant(array_of(t).copy()) if is_inexact(t) else t.detach().cpu()
                 for n, t in zip(self.names, self.tensors, strict=True)
@@ -144,17 +144,17 @@ class Traced:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A line for each place where a value decides what runs."""
+        """A line for each place where a value decides which operators run."""
         places = dict.fromkeys(str(r.place) for r in self.program.readings)
         said = "a value of the inputs decides here what runs; each trial has its own"
         return tuple(f"{place or 'in PyTorch'}: {said}" for place in places)
 
     def refuse_contested(self, dtype: str) -> None:
-        """Raise Untraceable where rounding may turn around what decided what ran.
+        """Raise Untraceable where rounding may change which operators run.
 
-        A number that was read is moved as far as rounding may move it, to either side;
-        then the same operators have to run. Results that change with the signs of
-        another algorithm's vectors are refused, too.
+        Each number that was read is moved as far as rounding may move it, to either
+        side; then the same operators have to run. Results that change with the signs of
+        singular vectors or eigenvectors are refused, too.
         """
         vectors = [op for op in self.ops if op in ("_linalg_eigh", "_linalg_svd")]
         if vectors and signs_show(lambda: self.graph().outputs.values()):
@@ -183,10 +183,10 @@ class Traced:
                     raise Untraceable("a value", CONTESTED, "control", place)
 
     def as_run(self, reach: float = 0.0, rng: Any = None) -> Traced:
-        """The same, but elements are chosen as in the precision of the inputs.
+        """The same function, with elements chosen as in the precision of the inputs.
 
-        Each number on the way is moved, at random, by up to `reach` of itself; whole
-        numbers are exact, such as a position's.
+        Each intermediate number is moved at random, by up to `reach` times itself;
+        whole numbers, such as positions, are exact.
         """
 
         def moved(made: torch.Tensor) -> torch.Tensor:
@@ -199,7 +199,7 @@ class Traced:
         return replace(self, ran=self.program.ran(self.tensors, rng and moved))
 
     def contested(self, dtype: str) -> bool:
-        """Whether rounding may turn around what chose elements, such as a topk.
+        """Whether rounding may change a choice of elements, such as a topk's.
 
         Whole numbers and masks are compared with those of `DRAWS` runs in which all
         floats are moved as far as one rounding may move them. Counts are floats.
@@ -211,7 +211,7 @@ class Traced:
         chosen = {
             node: made
             for node, made in right.items()
-            if node.op == "call_function" and node.users  # others hold what is given
+            if node.op == "call_function" and node.users  # other nodes are constants
             if isinstance(made, torch.Tensor) and not is_inexact(made)
         }
         runs = (self.as_run(reach, rng).ran for _ in range(DRAWS if chosen else 0))
@@ -221,7 +221,7 @@ class Traced:
                 for ran in runs
                 for node, made in chosen.items()
             )
-        except Exception:  # noqa: BLE001  # another number of elements fits nothing
+        except Exception:  # noqa: BLE001  # another number of elements raises anything
             return True
 
     @property
@@ -232,7 +232,7 @@ class Traced:
 
 
 def _root(at: At) -> Error:
-    """Also of what may be below zero: an honest root is nan there, or not negative."""
+    """E of a root, also of a value that may be negative: it is nan, or at least 0."""
     error = RULES["sqrt"].error(at)
     off = np.sqrt(at.v * at.v + at.u * at.e[0]) - at.v
     return np.where(np.isinf(error), np.maximum(off, at.v) / at.u + at.v, error)
@@ -252,9 +252,9 @@ def trace(
             inputs, named as the module names them.
         inputs: Tensors, lists of them, or plain values; plain values are baked in.
             Gradients are by the floats among them, or by those that require one.
-        kwargs: Likewise.
+        kwargs: Keyword arguments, likewise.
         state: In place of the module's own parameters and buffers.
-        seed: Of what the function draws: that is a constant from then on.
+        seed: For the function's random numbers, which are constants in the graph.
 
     Raises:
         Untraceable: see harness/tracing/untraceable.py.
@@ -294,7 +294,7 @@ def trace(
 
 
 def wanted_of(given: Sequence[torch.Tensor]) -> list[bool]:
-    """By which inputs a gradient is taken: those that are marked, or else by floats."""
+    """For each input whether it is differentiated: if it requires it, or all floats."""
     marked = any(t.requires_grad for t in given)
     return [t.requires_grad if marked else is_inexact(t) for t in given]
 
@@ -305,7 +305,7 @@ def _names(
     kwargs: Mapping[str, Any],
     taken: Mapping[str, Any],
 ) -> list[str]:
-    """A name for each tensor among the inputs, as the function's signature says it."""
+    """A name for each tensor among the inputs, from the function's signature."""
     forward = getattr(function, "forward", function)
     named = dict(zip(parameters_of(forward, len(inputs)), inputs, strict=True))
     names = []
@@ -323,9 +323,9 @@ def _names(
 def interpret(
     program: Program, leaves: Sequence[Any], ran: Mapping[fx.Node, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """What the program returns, and what it read (nodes, exact tensors).
+    """The program's results, and the values it read (nodes, exact tensors).
 
-    Where it `ran` before, whole numbers and masks are chosen by the numbers it had.
+    With `ran`, results of a run, these decide whole numbers and masks.
     """
     known: dict[Any, Any] = {}
     record = recorded()
@@ -361,7 +361,7 @@ def interpret(
 
 
 def _narrowed(how: Any, value: Any, meta: Sequence[Geometry], widest: float) -> Any:
-    """What an operator returned, each part rounded as the type that it has there."""
+    """An operator's result, each part rounded to the dtype that it had in the run."""
     if isinstance(value, (tuple, list)) and len(value) == len(meta):
         pairs = zip(value, meta, strict=True)
         return tuple(_narrowed(how, one, [its], widest) for one, its in pairs)
@@ -371,10 +371,10 @@ def _narrowed(how: Any, value: Any, meta: Sequence[Geometry], widest: float) -> 
 
 
 def rule_of(node: fx.Node) -> Rule:
-    """What a captured operator makes of nodes, exact tensors and numbers.
+    """The rule of a captured operator, for nodes, exact tensors and numbers.
 
     Raises:
-        Untraceable: It has no place in the engine.
+        Untraceable: The engine has no rule for it.
     """
     target, meta = node.target, _meta(node)
     every = [*meta, *(like for made in node.all_input_nodes for like in _meta(made))]
@@ -403,7 +403,7 @@ def rule_of(node: fx.Node) -> Rule:
 def _refusal(
     target: Any, meta: Sequence[Geometry], every: Sequence[Geometry]
 ) -> tuple[str, str] | None:
-    """Why an operator has no place in the engine, and of which kind that is."""
+    """The reason why the engine has no rule for an operator, and its kind."""
     if not isinstance(target, torch._ops.OpOverload):
         return "is no operator of ATen", "no rule"
     name = name_of(target)
@@ -438,7 +438,7 @@ def _by_table(target: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _decided(target: Any, meta: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Truth values of nodes by their rule; an order or a count, exactly."""
+    """Booleans of nodes, by their rule; an order or a count is computed exactly."""
     name, values = name_of(target), tree_leaves((args, kwargs))
     truth = meta and meta[0].dtype == torch.bool
     by_floats = any(isinstance(value, Node) for value in values)
@@ -449,12 +449,12 @@ def _decided(target: Any, meta: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _meta(node: fx.Node) -> list[Geometry]:
-    """What the tensors were like that the operator returned while it was captured."""
+    """The geometries of the tensors that an operator returned in the captured run."""
     return [v for v in tree_leaves(node.meta.get("val")) if isinstance(v, Geometry)]
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
-    """Precision is the judge's matter: only from and to whole numbers is a change."""
+    """A value cast to a dtype; another precision of floats changes nothing here."""
     if dtype.is_complex:
         return Complex.of(value)
     if dtype.is_floating_point:
@@ -465,13 +465,13 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _made(target: Any, dtype: torch.dtype, /, *args: Any, **kwargs: Any) -> Any:
-    """A tensor that is made of nothing; of floats, in the widest type PyTorch has."""
+    """The tensor of a factory; if of floats, in the widest type that PyTorch has."""
     args = tree_map(as_exact, args)
     if dtype.is_complex:
         return Complex.of(target(*args, **{**kwargs, "dtype": torch.complex128}))
     if not dtype.is_floating_point:
         return target(*args, **kwargs)
     made = constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())
-    # Of a window or a grid each element is off by roundings of the largest.
+    # Each element of a window or a grid has roundings of the largest element's size.
     is_table = name_of(target) in _TABLES
     return table(made, info=torch.finfo(dtype)) if is_table else made

@@ -1,4 +1,4 @@
-"""Names of functions, of their inputs and lines, and what cannot become a graph."""
+"""Functions that cannot become a graph; names of functions, their inputs and lines."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Untraceable(Exception):
 
     Attributes:
         op: The operator, such as "aten.bernoulli".
-        why: What it does that the engine cannot.
+        why: The reason, as a predicate, such as "factorises a matrix".
         kind: The reason's kind, a key of `WAYS_ROUND`.
         line: Where it is called, "file.py:12: y = F.dropout(x)"; "" if unknown.
-        way_round: What the caller can do instead.
+        way_round: Advice to the caller.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Untraceable(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the caller's, or the module of PyTorch's that it made."""
+    """A line of the caller's code, or a module of PyTorch's that the caller made."""
 
     file: str
     number: int
@@ -71,7 +71,7 @@ class Place:
 
 
 def callers_place(of: BaseException | None = None) -> Place:
-    """The innermost line outside of PyTorch that runs now, or that raised.
+    """The innermost line outside of PyTorch that runs now, or that raised `of`.
 
     Where PyTorch alone runs, as in an nn.Sequential, the innermost module is named.
     """
@@ -111,7 +111,7 @@ def parameters_of(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def name_of(function: Any) -> str:
-    """Module and name, without what Python puts around them."""
+    """The module and name of a function, without Python's decoration."""
     if isinstance(function, functools.partial):
         given = ", ".join(f"{k}={v!r}" for k, v in function.keywords.items())
         return f"{name_of(function.func)}({given})" if given else name_of(function.func)

@@ -1,10 +1,10 @@
-"""What flows through a traced function: nodes of floats, exact tensors, numbers.
+"""Values of a traced function: nodes of floats, exact tensors, numbers.
 
-A float is a node of the engine, in the wide type that is being evaluated; a complex
-number is a pair of such nodes, and where it goes in or comes out a node whose last axis
-has the two parts. Integers and
-booleans that depend on no float stay the framework's and are evaluated exactly; a
-boolean that depends on one is a node, so that the choice it makes has a rounding rule.
+A tensor of floats is a node of the engine, in the wide type of the evaluation. Complex
+numbers are a pair of such nodes, and as an input or a result a node whose last axis has
+the two parts. Integers and booleans that depend on no float stay the framework's and
+are evaluated exactly; a boolean that depends on one is a node, so that the choice it
+makes has a rounding rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gradwatch.impls.graph import Node, as_array, primitive
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
-#: What nodes were in the precision under test, where choices are made as there.
+#: Nodes' tensors from a run in the precision under test, which decide its choices.
 _RAN: ContextVar[dict[Node, Any]] = ContextVar("ran")
 
 
@@ -39,13 +39,13 @@ def ruled(
 
 
 def wide() -> np.dtype[Any]:
-    """The type in which the graph is being built."""
+    """The dtype in which the graph is being built."""
     return _WIDE.get(np.dtype(np.float64))
 
 
 @contextlib.contextmanager
 def in_type(dtype: np.dtype[Any]) -> Iterator[None]:
-    """Nodes made inside have this type."""
+    """Give nodes made inside this dtype."""
     token, ran = _WIDE.set(dtype), _RAN.set({})
     try:
         yield
@@ -60,9 +60,9 @@ def constant(value: Any) -> Node:
 
 
 def array_of(value: Any) -> Array:
-    """Numbers in NumPy, the parts of complex ones as the last axis.
+    """Numbers as a NumPy array, the parts of complex ones as the last axis.
 
-    A tensor's are in float64, as NumPy lacks bfloat16.
+    Floats of a tensor become float64, as NumPy lacks bfloat16.
     """
     if hasattr(value, "resolve_conj"):  # a tensor of PyTorch's
         value = value.detach().cpu().resolve_conj().resolve_neg()
@@ -81,7 +81,7 @@ def is_number(node: Node) -> bool:
 
 
 def as_float(value: Any) -> Node:
-    """A node of floats: of a node, of an exact tensor, or of a number."""
+    """A node of floats from a node, an exact tensor or a number."""
     if isinstance(value, Node):
         return value if is_number(value) else graph.astype(value, wide())
     return constant(array_of(value))
@@ -95,7 +95,7 @@ def as_mask(value: Any) -> Node:
 
 
 def as_exact(value: Any) -> Any:
-    """A tensor of a node's values, for what only chooses: an index, a mask, ..."""
+    """A tensor of a node's values, for an argument that only chooses, as an index."""
     import torch
 
     if isinstance(value, Complex):
@@ -109,7 +109,7 @@ def as_exact(value: Any) -> Any:
 
 
 def as_it_ran(value: Any, was: Any) -> Any:
-    """A value, of which `as_exact` makes the tensor that it was in a run."""
+    """A value for which `as_exact` returns the tensor `was` that it had in a run."""
     if was is None:
         return value
     if isinstance(value, Node):
@@ -119,7 +119,7 @@ def as_it_ran(value: Any, was: Any) -> Any:
 
 
 def is_inexact(tensor: Any) -> bool:
-    """Whether a tensor, or what one is like, holds floats or complex numbers."""
+    """Whether a tensor or its `Geometry` is of floats or complex numbers."""
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
@@ -132,7 +132,7 @@ class Complex:
 
     @classmethod
     def of(cls, value: Any) -> Complex:
-        """Of a number, an array, a tensor or a node."""
+        """Convert a number, an array, a tensor or a node."""
         if isinstance(value, Complex):
             return value
         if not isinstance(value, Node):
@@ -144,17 +144,17 @@ class Complex:
 
     @classmethod
     def split(cls, pairs: Node) -> Complex:
-        """Of a node whose last axis has the two parts."""
+        """Split a node whose last axis has the two parts."""
         return cls(pairs[..., 0], pairs[..., 1])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of both parts."""
+        """The shape of both parts."""
         return self.re.shape
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """The number of axes."""
         return self.re.ndim
 
     def __getitem__(self, place: Any) -> Complex:
@@ -185,7 +185,7 @@ class Complex:
         return self.product(graph.matmul, other)
 
     def product(self, times: Callable[..., Node], other: Complex) -> Complex:
-        """Any product of two, such as that of matrices."""
+        """A bilinear product with another, such as that of matrices."""
         re = times(self.re, other.re) - times(self.im, other.im)
         return Complex(re, times(self.re, other.im) + times(self.im, other.re))
 
@@ -197,7 +197,7 @@ class Complex:
 
 
 def both(rule: Callable[..., Any], *values: Any) -> Any:
-    """What a rule makes of real parts, and of imaginary ones; of reals alone, once."""
+    """A rule applied to real and to imaginary parts; for real values, applied once."""
     if not any(isinstance(v, Complex) for v in values):
         return rule(*values)
     re, im = (
@@ -214,12 +214,12 @@ def _pair(re: Any, im: Any) -> Any:
 
 
 def narrow(how: Callable[..., Any], value: Any, info: Any, widest: float) -> Any:
-    """A value that is rounded to a type which is narrower than the inputs'.
+    """A value rounded to a type, if that is narrower than the inputs'.
 
     Args:
-        how: `rounded`; of an input `leaf`, as its gradient is rounded.
-        value: Nodes, or anything else, which stays.
-        info: What `torch.finfo` or `jax.numpy.finfo` say of the type.
+        how: `rounded`; for an input `leaf`, as only its gradient is rounded.
+        value: Nodes, or anything else, which is returned as it is.
+        info: The type's `torch.finfo` or `jax.numpy.finfo`.
         widest: The machine epsilon of the widest input.
     """
     if float(info.eps) <= widest or not parts(value):
@@ -235,15 +235,15 @@ def parts(value: Any) -> tuple[Node, ...]:
 
 
 def joined(value: Any) -> Any:
-    """A pair as a node with one axis more; everything else as it is."""
+    """A pair as a node with one more axis; any other value as it is."""
     return value.joined() if isinstance(value, Complex) else value
 
 
 # Values that are rounded to a narrower type than the inputs have ----------------------
 
-# The engine's value is not rounded, but has the error of that rounding. So has the
-# cotangent on its way back, which is rounded to the same type, and what a backward
-# computes from the value that was stored (1 - y^2 of a tanh).
+# The engine's value is not rounded, but has the error of that rounding. So has its
+# cotangent, which is rounded to the same type, and every value that a backward computes
+# from the stored result (1 - y^2 of a tanh).
 
 
 def _narrowed(x: Array, info: Any) -> Array:

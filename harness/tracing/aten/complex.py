@@ -1,4 +1,4 @@
-"""ATen's operators of complex numbers; what moves or adds up works on each part."""
+"""ATen's operators of complex numbers; moves and sums work on each part."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _sign_and_log(z: Complex) -> tuple[Any, ...]:
 
 
 def _scale(n: int, norm: int) -> float:
-    """PyTorch's three norms: none, by the root of n, by n."""
+    """The factor of PyTorch's norm 0, 1 or 2: 1, 1 / sqrt(n) or 1 / n."""
     return (1.0, n**-0.5, 1.0 / max(n, 1))[norm]
 
 
@@ -90,7 +90,7 @@ def has_rule(name: str) -> bool:
 
 
 def apply(target: Any, name: str, rule: Rule, /, *args: Any, **kwargs: Any) -> Any:
-    """What an operator makes of complex numbers, if `rule` is that of real ones."""
+    """Apply an operator to complex numbers; `rule` is that for real ones."""
     if name in ON_COMPLEX:
         args, kwargs = tree_map(_whole, (args, kwargs))
         return ON_COMPLEX[name](*args, **kwargs)
@@ -113,7 +113,7 @@ def apply(target: Any, name: str, rule: Rule, /, *args: Any, **kwargs: Any) -> A
 
 
 def _whole(value: Any) -> Any:
-    """A node, or a constant tensor, of floats as a pair."""
+    """A node or a constant tensor of floats as a pair; other values as they are."""
     if isinstance(value, Node):
         return of(value) if is_number(value) else value
     return of(value) if isinstance(value, Tensor) and is_inexact(value) else value

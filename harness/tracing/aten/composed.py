@@ -1,6 +1,6 @@
-"""Operators that PyTorch does not decompose, in functions of its own.
+"""Operators that PyTorch does not decompose, written in its own functions.
 
-What they are of real numbers is compared with PyTorch's own result at each call.
+For real numbers the result is compared with PyTorch's at each call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 def _grid_sampler_3d(
     x: Tensor, grid: Tensor, mode: int, padding: int, align: bool
 ) -> Tensor:
-    """All planes sampled, then weighted as the unit vectors of the third axis are."""
+    """Planes sampled, then weighted by samples of the third axis's unit vectors."""
     batch, channels, depth = x.shape[:3]
     sample, how = torch.ops.aten.grid_sampler_2d, (mode, padding, align)
     places = grid.reshape(batch, 1, -1, 3)
@@ -57,7 +57,7 @@ def _linear_cross_entropy(
     smoothing: float,
     *_: Any,
 ) -> tuple[Tensor, ...]:
-    """The loss, and nothing of the gradients that come with it."""
+    """The loss, without the gradients that the operator returns with it."""
     y = F.cross_entropy(
         F.linear(x, matrix, bias),
         target,

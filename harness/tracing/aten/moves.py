@@ -1,8 +1,8 @@
 """Operators that only move elements: PyTorch's own, run on 1, 2, 3, and so on.
 
-What comes out of the operator *is* the index of the gather that stands for it in the
-engine, so that one pair of primitives, gather and scatter-add, serves all of them. The
-operators that add or reduce at indices follow.
+The operator's result *is* the index of the gather that stands for it in the engine, so
+that one pair of primitives, gather and scatter-add, serves all of them. The operators
+that add or reduce at indices follow.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def positions(x: Node) -> torch.Tensor:
 
 
 def is_move(name: str) -> bool:
-    """Whether the operator of that name, or of its copying form, only moves."""
+    """Whether the operator of a name, also one with _copy, only moves elements."""
     return name in MOVES or name.removesuffix("_copy") in MOVES
 
 
 def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-    """The nodes that an ATen operator of `MOVES` makes of its float arguments."""
+    """The results of an ATen operator of `MOVES` for its float arguments."""
     if target._schema.name.split("::")[1] in VIEWS:
         unheld = torch.empty(args[0].shape, device="meta")
         return _viewed(args[0], target(unheld, *args[1:], **kwargs))
@@ -69,7 +69,7 @@ def move(target: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         ):
             given[argument.name] = tree_map(as_float, value)
 
-    def run(**named: Any) -> Any:  # a written number is known by its position, too
+    def run(**named: Any) -> Any:  # a literal number has a position, too
         return target(**{k: float(v) if k in numbers else v for k, v in named.items()})
 
     return moved(run, **{k: v for k, v in given.items() if v is not None})
@@ -90,16 +90,16 @@ def _viewed(x: Node, out: torch.Tensor) -> Node:
 
 
 def moved(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What an operator makes of nodes by copying their elements, and zeros.
+    """The results of an operator that copies elements of nodes, and zeros.
 
     Args:
         operator: Takes tensors where nodes are given, and moves their elements.
-        args: Its own; everything that is no node is handed to it as it is.
+        args: Its arguments; all but nodes are passed to it as they are.
         kwargs: Likewise.
     """
     flat, spec = tree_flatten((args, kwargs))
     sources: list[Node] = []
-    # Positions from 1 on, so that the 0 an operator writes by itself is no element.
+    # Positions from 1 on, so that a 0 written by the operator is no element.
     start = 1
     for place, value in enumerate(flat):
         if isinstance(value, Node):
@@ -121,13 +121,13 @@ def moved(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _added(x: Node, place: torch.Tensor, values: Node) -> Node:
-    """x, and values added at their flat positions."""
+    """x with values added at flat positions."""
     spread = graph.broadcast_to(values, tuple(place.shape))
     return x + graph.scatter_add(spread, index=place.numpy(), shape=x.shape)
 
 
 def _placed(x: Node, dim: int, index: Any, source: Node) -> tuple[Any, Node]:
-    """Flat positions that an index names along an axis, and what comes there."""
+    """Flat positions that an index names along an axis, and the values for them."""
     if not x.ndim:
         return torch.zeros(source.shape, dtype=torch.long), source
     place = torch.gather(positions(x), dim, index) if index.numel() else index

@@ -67,7 +67,7 @@ def _along(function: Callable[..., Node]) -> Rule:
     return lambda x, dim, **_: function(x, axis=dim) if x.ndim else x
 
 
-# log(sum(exp(x))), whose gradient PyTorch takes from what came out ---------------
+# log(sum(exp(x))), whose gradient PyTorch computes from the result --------------------
 
 
 def _log_of_sum(x: Array, axis: tuple[int, ...]) -> Array:
@@ -78,7 +78,7 @@ def _log_of_sum(x: Array, axis: tuple[int, ...]) -> Array:
 
 
 def _log_of_sum_error(at: At) -> Error:
-    """What moves a sum's terms moves its logarithm by their share of the sum.
+    """E of a logarithm of a sum: its terms' errors times their shares of the sum.
 
     The terms' own roundings are those of x - max, of exp and of the sum; the logarithm
     and the maximum that is added back round once each. However large the maximum is,
@@ -105,8 +105,8 @@ _logsumexp = ruled(
 def _logcumsumexp(x: Node, dim: int) -> Node:
     """Each prefix relative to its own maximum, by doubling the prefixes' length.
 
-    Not by `windows.prefixes`, which has no -inf beside the first ones: by it the digits
-    that PyTorch's gradient loses at large numbers are not explained.
+    `windows.prefixes` has no -inf beside the first ones, and so does not explain the
+    digits that PyTorch's gradient loses at large numbers.
     """
     if not x.ndim:
         return x

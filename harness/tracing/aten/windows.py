@@ -87,7 +87,7 @@ def reduced_into(
 ) -> Node:
     """x with the elements of `source` reduced into it, at their flat positions.
 
-    `own` says that the element of x itself is one of them.
+    With `own` the element of x itself takes part.
     """
     group, flat = place.ravel(), graph.reshape(x, (x.size,))
     y = grouped(source, group, x.size, reduce, flat if own else None)
@@ -97,7 +97,7 @@ def reduced_into(
 
 
 def prefixes(combine: Callable[..., Any], x: Any, axis: int) -> Any:
-    """What all prefixes along an axis combine to, by doubling their length."""
+    """The combinations of all prefixes along an axis, by doubling their length."""
     y, step = both(lambda part: graph.moveaxis(part, axis, -1), x), 1
     while step < x.shape[axis]:
         later = combine(y[..., :-step], y[..., step:])
@@ -120,7 +120,7 @@ def _convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Node:
-    """Sequence[Index] gathered, then one matrix product for each group."""
+    """A convolution: windows gathered, then one matrix product for each group."""
     n = weight.ndim - 2
     stride, padding, dilation, more = (
         listed(v, n) for v in (stride, padding, dilation, output_padding)
@@ -165,7 +165,7 @@ def _strided(
 
 
 def _adaptive(x: Node, counts: Sequence[int]) -> list[Index]:
-    """So many windows, as PyTorch cuts an axis."""
+    """Windows of adaptive pooling, `counts` along the axes, as PyTorch cuts them."""
     found = []
     for n, count in zip(x.shape[-len(counts) :], counts, strict=True):
         cuts = np.arange(count + 1) * n
@@ -181,7 +181,7 @@ def _average(
     counted: Sequence[Index] | None = None,
     divisor: int | None = None,
 ) -> Node:
-    """Sums of windows over how many places those have that count."""
+    """The sum of each window, divided by the number of its places that count."""
     counts = [(place >= 0).sum(axis=1) for place in counted or places]
     count = constant(divisor or functools.reduce(np.multiply.outer, counts))
     return graph.sum(gathered(x, places, 0.0), axis=-1) / count
@@ -203,7 +203,7 @@ def _averages(
 
 
 def _largest(x: Node, places: Sequence[Index]) -> tuple[Node, Any]:
-    """The largest of each window, and its flat position in the channel."""
+    """The largest element of each window, and its flat position in the channel."""
     import torch
 
     picked, n = gathered(x, places, -np.inf), len(places)

@@ -2,15 +2,15 @@
 
 The gradient of a real loss L by z = x + iy is dL/dx + i dL/dy, as PyTorch defines it
 (the conjugate Wirtinger derivative, times 2): so it is the pair of real gradients, and
-follows from the engine's rules. What moves, adds up or stops works on both parts apart.
+follows from the engine's rules. Moves, sums and stops work on each part separately.
 
 A Fourier transform is one real primitive; the transform with the other sign is its
 transpose. A fast algorithm has log2 n levels, each of which may lose a rounding of all
 elements' norm (Gentleman and Sande, Fast Fourier transforms: for fun and profit, 1966;
 Higham, Accuracy and Stability, 2nd ed., theorem 24.2, whose 6.7 for a level lies below
-what the judge always allows). An element has its share of that, the norm of the inputs,
-but for waves and constants: where what is added up is equal, so are its roundings, of
-which an element has its own, and all have some of the largest one's.
+the judge's least limit). An element has its share of that, the norm of the inputs, but
+for waves and constants: where equal terms are added up, their roundings are equal, too,
+of which an element has its own, and all have some of the largest one's.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ HOLOMORPHIC: dict[str, tuple[Rule, Rule]] = {
 
 
 def _paired(pairs: Array) -> Array:
-    """Complex numbers of real ones, whose last axis has the two parts."""
+    """Complex numbers from real ones, whose last axis has the two parts."""
     held = np.ascontiguousarray(pairs)
     return np.asarray(held.view(np.result_type(held, 1j))[..., 0])
 
@@ -162,7 +162,7 @@ def _parts(z: Array, dtype: Any) -> Array:
 
 
 def _function_error(at: Any) -> Array:
-    """What an error of z does, looked at in four directions, and a rounding of |y|."""
+    """E of a function: the effect of z's error in four directions, and |y|."""
     function, (source,) = HOLOMORPHIC[at.node.attributes["name"]][0], at.node.inputs
     z, y = _paired(source.value), _paired(at.node.value)
     shift = at.u * np.hypot(at.e[0][..., 0], at.e[0][..., 1])

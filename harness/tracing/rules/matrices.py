@@ -330,7 +330,7 @@ def _orthonormal(a: Array) -> Array:
 
 
 def _reflection(turn: tuple[Array, Array], a: Array) -> Array:
-    """What a Householder reflection takes from a matrix."""
+    """The matrix that a Householder reflection subtracts from a matrix."""
     v, half = turn
     return np.asarray(v / half @ (_t(v) @ a))
 
