@@ -8,8 +8,8 @@
     gradwatch.Op, Case        a page about an operation of your own
     gradwatch.find_changes    steps and slow drift in a series of measurements
 
-Importing gradwatch costs NumPy alone: each name is loaded at its first use. What a name
-needs and is not installed is said in one line, with the extra that brings it.
+Importing gradwatch imports NumPy alone: each name is loaded at its first use. If it
+needs a package that is not installed, one line names this and the extra that brings it.
 """
 
 from __future__ import annotations

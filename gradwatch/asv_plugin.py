@@ -1,4 +1,4 @@
-"""What asv.conf.json names, as ".gradwatch.asv_plugin", in a project of your own."""
+"""The plugin for asv.conf.json, as ".gradwatch.asv_plugin", in your own project."""
 
 from gradwatch.harness.history.asv_environment import setup
 

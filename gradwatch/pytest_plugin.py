@@ -73,7 +73,7 @@ def gradwatch(request: pytest.FixtureRequest) -> Gradwatch:
 
 
 class Gradwatch:
-    """What the fixture is; `keep` takes a property of the test called `test`."""
+    """The fixture's value; `keep` stores a property of the test named `test`."""
 
     def __init__(
         self, keep: Callable[[tuple[str, object]], None], test: str = ""
@@ -135,7 +135,7 @@ class Gradwatch:
         """Time two calls in turn; fail the test where `after` is slower.
 
         Args:
-            before, after: What is timed, each called without arguments.
+            before, after: The functions to time, each called without arguments.
             slower: The ratio of their times that is still accepted. The test fails if
                 the whole 95 % interval lies above it, or nothing could be said.
             budget: Seconds for both.

@@ -27,13 +27,13 @@ _OPS = _HERE / "ops"
 _PROJECT = "GRADWATCH_PROJECT"  # the environment variable that describes a project
 
 #: Around each import of a page, and each call of its formula for a reference, with the
-#: name of its file: for whoever is to end one that hangs.
+#: name of its file: for the process that ends one that hangs.
 guard: Callable[[str], contextlib.AbstractContextManager[None]]
 guard = contextlib.nullcontext  # type: ignore[assignment]  # of the name, not of None
 
 
 class UnknownName(LookupError):
-    """There is nothing of that name; the message suggests the nearest known one."""
+    """An unknown name; the message suggests the nearest known one."""
 
     exit_code = 2
 

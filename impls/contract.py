@@ -60,7 +60,7 @@ class Op:
     Args:
         name: The name of its file in impls/ops, or any name for an op of your own.
         inputs: Names of the input tensors, in order, separated by blanks.
-        group: What kind of op it is, such as "loss"; the overview is sorted by it.
+        group: The kind of op, such as "loss", by which the overview is sorted.
         outputs: Names of the outputs.
         state: Inputs that the op updates; they have no gradient.
         constants: Inputs without a gradient that are not updated: targets, indices,
@@ -310,7 +310,7 @@ class Step(Protocol):
 
 
 class SecondOrderStep(Protocol):
-    """What a step has beside that for the other orders; none is required.
+    """The methods that a step may have for the other orders; neither is required.
 
     Both raise `Unsupported` where the framework refuses. A result's gradients are named
     by `Problem.derivatives`; it holds nothing else.

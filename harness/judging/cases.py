@@ -28,7 +28,7 @@ def _normal(rng: Generator, shape: tuple[int, ...], _: object = None) -> Array:
 
 
 def _mixed(rng: Generator, shape: tuple[int, ...], precision: Precision) -> Array:
-    """Ten decades side by side, none beyond the range: infinities are `infnan`'s."""
+    """Values of ten decades, none beyond the range: infinities are `infnan`'s."""
     values = _normal(rng, shape) * 10.0 ** rng.uniform(-5, 5, shape)
     return np.clip(values, -precision.largest, precision.largest)
 

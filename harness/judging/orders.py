@@ -29,10 +29,10 @@ from gradwatch.impls.graph import Node
 
 ORDERS = ("vjp", "jvp", "hvp")
 SECOND = ORDERS[1:]
-#: Inputs up to which each tangent's part is worked out by itself: a sweep for each.
+#: Most inputs for which each tangent has a gradient of its own: a sweep for each.
 PARTS = 8
-#: How a function goes on beyond a kink of its gradient: the name of the convention that
-#: takes the second derivative of the other side.
+#: Name of the convention that takes the second derivative from the other side of a kink
+#: of the gradient.
 OTHER_SIDE = "other side"
 
 
@@ -44,7 +44,7 @@ def is_second(tensor: str) -> bool:
 def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, Node]:
     """The tensors of a problem for leaves of a type: gradients, outputs and state.
 
-    Of a second order its derivatives alone.
+    In a second order only its derivatives.
     """
     order = getattr(problem, "order", "vjp")  # an older commit's problem has none
     op = problem.op
@@ -75,7 +75,7 @@ def results_of(
 def _widened(
     arrays: Mapping[str, Array], dtype: str, wide: np.dtype[Any]
 ) -> dict[str, Array]:
-    """In the wide type, what a precision holds of each array; integers stay."""
+    """Arrays rounded to a precision, in the wide type; integers stay as they are."""
     held = dict(arrays)
     for name, array in arrays.items():
         if array.dtype.kind not in "biu":
@@ -102,10 +102,10 @@ def derivatives(
     cotangents: Mapping[str, Array],
     tangents: Mapping[str, Array],
 ) -> tuple[dict[str, Node], list[str]]:
-    """The tensors of an order of a function's graph, and those that no path leads to.
+    """The derivatives of an order of a graph, and names of those that no path leads to.
 
     The latter are zeros. `outputs` are differentiable, `inputs` the leaves; an output
-    without a cotangent counts for nothing.
+    without a cotangent is ignored.
     """
     along = {
         name: graph.variable(np.asarray(dy, dtype=outputs[name].dtype))
@@ -137,7 +137,7 @@ def _second(
 ) -> dict[str, Node | None]:
     """Gradients of the sum of first * tangent, as the sum of each tangent's part.
 
-    An honest implementation may add these parts last, and lose what cancels.
+    An honest implementation may add these parts last, and lose digits by cancellation.
     """
     names = [name for name in tangents if name in first]
     groups = [[name] for name in names] if len(names) <= PARTS else [names]
@@ -156,7 +156,7 @@ def _gradients(
     along: Mapping[str, Any],
     inputs: Mapping[str, Node],
 ) -> dict[str, Node | None]:
-    """Of the sum of all outputs * along by each of the inputs."""
+    """Gradients of the sum of all outputs * along by each of the inputs."""
     names = [name for name in along if name in outputs]
     pulled = [along[name] for name in names]
     nodes = graph.gradient([outputs[n] for n in names], pulled, list(inputs.values()))

@@ -89,7 +89,7 @@ class Reference:
     Attributes:
         graphs: For each convention the evaluated nodes of gradients, outputs and new
             state by name.
-        arithmetics: Those in which they may have been computed, widest first.
+        arithmetics: The arithmetics that may have computed them, widest first.
         longest: The number of terms of the longest reduction.
         limit: The ratio up to which an error is rounding.
         wide: Name of the type that the reference is computed in.

@@ -52,10 +52,10 @@ def capture(
 
     Args:
         function: Returns tensors, or lists of them.
-        tensors: Copies of them are handed over.
-        wanted: Which of them a gradient is taken by; if not said, those of floats.
+        tensors: Its arguments; it gets copies.
+        wanted: Which of them a gradient is taken by; by default those of floats.
         shifts: Added to the floats that the function reads, in their order.
-        seed: What PyTorch's generator starts from; its state comes back.
+        seed: The seed of PyTorch's generator, whose state is restored.
 
     Raises:
         Untraceable: storage outside of an input is read, or NumPy gets its floats.

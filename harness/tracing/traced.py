@@ -92,7 +92,7 @@ class Graph:
     Attributes:
         outputs: Results by name, then buffers that the call changed; nodes of floats,
             booleans or integers.
-        leaves: Those that gradients can be taken by: inputs, parameters, float buffers.
+        leaves: The inputs, parameters and buffers of floats: gradients are by these.
         read: Values that decided which operators ran: nodes and exact tensors.
     """
 

@@ -1,4 +1,4 @@
-"""The door of HIPS/autograd, which differentiates NumPy and is waited for by no one."""
+"""The door of HIPS/autograd, which differentiates NumPy and needs no waiting."""
 
 from functools import partial
 from importlib.metadata import version
@@ -33,7 +33,7 @@ defvjp(stop_gradient, None)
 
 
 def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
-    """What a call returns, and its backward."""
+    """The results of a call by name, and its backward."""
     named: dict[str, Any] = {}
 
     def function(tensors: Any) -> Any:
@@ -45,7 +45,7 @@ def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
     return named, back
 
 
-# It passes all of NumPy on, but does not differentiate all of it.
+# It exports all of NumPy, but does not differentiate all of it.
 names = Names(anp, *COMPOSED, **SPECIAL, stop_gradient=stop_gradient)
 door = partial(
     Functional,

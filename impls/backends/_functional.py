@@ -27,9 +27,9 @@ ALL = ("float64", "float32", "float16", "bfloat16")
 
 
 class Names:
-    """What a formula may call: names of a door's own, a module's, or compositions.
+    """The functions that a formula may call: a door's own, a module's, compositions.
 
-    Those in `composed` are compositions though the module has them.
+    Names in `composed` are compositions, though the module has them.
     """
 
     def __init__(self, module: Any, *composed: str, **own: Any) -> None:
@@ -91,7 +91,7 @@ def take_along_axis(xp: Any, x: Any, indices: Any, *, axis: int = -1) -> Any:
     return x[tuple(places)]
 
 
-#: Written in other names, for modules that lack these.
+#: Functions composed of others, for modules that lack these.
 COMPOSED: dict[str, Callable[..., Any]] = {
     "sliding_windows": sliding_windows,
     "take": take,
@@ -107,7 +107,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """What a page says of an op, as a pure function of its tensors.
+    """A page's function of an op, as a pure function of its tensors.
 
     Equal calls compute the same, so that a compiler compiles one once for a shape.
     """
@@ -129,7 +129,7 @@ class Call:
 
 
 def bound(problem: Problem, said: Any, first: Any) -> Callable[..., Any]:
-    """What a page says, as a function of tensors."""
+    """A page's function with its attributes bound, as a function of tensors."""
     return partial(said, first, **problem.attributes)
 
 
@@ -143,21 +143,21 @@ class Functional:
     Args:
         framework: The name of its module.
         number: Its version.
-        dialect: What the backend speaks.
-        first: What a page's function gets first: array names, or the framework.
-        tensor: Makes a tensor of an array, in a dtype.
-        array: A NumPy array of a tensor; a copy.
-        vjp: Of a `Call`, its wanted tensors and its others: everything that it returns,
-            and a function from the tuple of cotangents to the gradients.
-        jvp: Of the same and the inputs' tangents: those of the outputs. None where the
-            framework has no forward mode.
-        hvp: Of the same, cotangents and tangents: the gradients of the sum of gradient
-            * tangent by the inputs, then by the cotangents.
-        wait: Returns when all tensors in what it is given are computed.
-        forget: Called before another op: drops what was compiled for the last one.
-        bind: Makes the function that is differentiated, from a problem, what the page
-            says of its op, and `first`.
-        dtypes: Those that the framework has.
+        dialect: The backend's dialect on a page.
+        first: The first argument of a page's function: array names, or the framework.
+        tensor: Makes a tensor from an array, in a dtype.
+        array: Copies a tensor to a NumPy array.
+        vjp: Takes a `Call`, its wanted tensors and its others; returns its results, and
+            a function from the tuple of cotangents to the gradients.
+        jvp: Takes the same and the inputs' tangents; returns those of the outputs. None
+            where the framework has no forward mode.
+        hvp: Takes the same, cotangents and tangents; returns the gradients of the sum
+            of gradient * tangent by the inputs, then by the cotangents.
+        wait: Returns when all tensors in its argument are computed.
+        forget: Called before another op: drops the code compiled for the last one.
+        bind: Makes the function that is differentiated, from a problem, the page's
+            function of its op, and `first`.
+        dtypes: The dtypes that the framework has.
         copies: Whether tensors are copies in C order, so that layouts are lost.
         shared: Whether the dialect is the same on a page for all frameworks.
     """
@@ -233,7 +233,7 @@ class FunctionalStep:
         self.computed: list[Any] = []
 
     def _tensor(self, array: Array) -> Any:
-        """Targets, indices and masks keep their own dtype."""
+        """A tensor of an array; targets, indices and masks keep their own dtype."""
         own = array.dtype.kind in "biu"
         return self.door.tensor(array, array.dtype.name if own else self.problem.dtype)
 
@@ -248,11 +248,11 @@ class FunctionalStep:
         self.computed = [self.gradients]
 
     def jvp(self) -> Result:
-        """Forward mode."""
+        """Compute the outputs' tangents by forward mode."""
         return self._second(self.door.jvp, self.call, self.wanted, self.others)
 
     def hvp(self) -> Result:
-        """The double backward."""
+        """Compute the double backward."""
         given = (self.call, self.wanted, self.others, self.cotangents)
         return self._second(self.door.hvp, *given)
 
@@ -272,7 +272,7 @@ class FunctionalStep:
         return Result({}, arrays, {}, dtypes)
 
     def wait(self) -> None:
-        """Wait for what was called last; a lazy framework computes it now."""
+        """Wait for the last call's tensors; a lazy framework computes them now."""
         self.door.wait(self.computed)
 
     def read(self) -> Result:
@@ -292,5 +292,5 @@ class FunctionalStep:
 
 
 def _legible(array: Array) -> Array:
-    """NumPy has no bfloat16 of its own; float32 holds it exactly."""
+    """An array that NumPy reads; bfloat16 becomes float32, which holds it exactly."""
     return array.astype(np.float32) if dtype_name(array.dtype) == "bfloat16" else array

@@ -1,7 +1,7 @@
 """PyTorch's compiler: dynamo traces a page's call, inductor writes C++ of it.
 
-One graph for the whole call, or none: what dynamo cannot trace is `Unsupported`, in its
-words. Otherwise it would run a part of the page, or all of it, uncompiled.
+One graph for the whole call, or none: a call that dynamo cannot trace is `Unsupported`,
+in its words. Otherwise it would run a part of the page, or all of it, uncompiled.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from gradwatch.impls.backends._torchlike import TorchLike, TorchLikeStep
 from gradwatch.impls.contract import Problem, Unsupported
 
-#: More shapes, strides and dtypes than an op has. Dynamo allows 8, and then stops.
+#: Limit of recompilations, above all shapes and dtypes of an op. Dynamo's own is 8.
 SHAPES = 10_000
 
 
 class Compiled(TorchLike):
     """A backend of PyTorch whose calls are compiled, once for each shape and layout.
 
-    What was compiled for an op is dropped when another one comes, so that the process
-    does not grow.
+    Code compiled for an op is dropped before another op, so that the process does not
+    grow.
     """
 
     _op = ""

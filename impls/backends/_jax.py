@@ -39,7 +39,7 @@ def settled() -> str:
 
 
 def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
-    """What a call returns, and its backward."""
+    """The results of a call by name, and its backward."""
     _, back, named = jax.vjp(lambda *w: call(w, others), *wanted, has_aux=True)
     return named, back
 
@@ -49,7 +49,7 @@ backward = jax.jit(lambda back, cotangents: back(cotangents))
 
 
 def compiled(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
-    """Likewise by XLA as a whole, once for all tensors of the same shapes."""
+    """Likewise, compiled by XLA as a whole, once for all tensors of the same shapes."""
     named, back = forward(call, wanted, others)
     return named, partial(backward, back)
 

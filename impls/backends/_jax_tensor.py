@@ -26,7 +26,7 @@ class Tensor(NDArrayOperatorsMixin):
 
     @property
     def array(self) -> Any:
-        """What it holds now."""
+        """The current array."""
         return self._array if self._whole is None else self._array(self._whole.array)
 
     @property
@@ -36,7 +36,7 @@ class Tensor(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self.shape)
 
     T = property(lambda self: self.transpose(0, 1))
@@ -52,7 +52,7 @@ class Tensor(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def numel(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
@@ -109,7 +109,7 @@ class Tensor(NDArrayOperatorsMixin):
 
 
 def plain(value: Any) -> Any:
-    """Arrays instead of tensors, in a tuple, too."""
+    """A value with arrays in place of tensors, also inside a tuple."""
     if isinstance(value, tuple):
         return tuple(map(plain, value))
     return value.array if isinstance(value, Tensor) else value
@@ -121,7 +121,7 @@ def reduction(function: Any, x: Any, axis: Any = None, keepdim: bool = False) ->
 
 
 def places(axis: int, index: Any) -> Any:
-    """What an index along one axis picks, as an index of all axes."""
+    """An index along one axis as an index of all axes."""
     every = list(jnp.ix_(*map(jnp.arange, index.shape)))
     every[axis] = index
     return tuple(every)

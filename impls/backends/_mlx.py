@@ -33,7 +33,7 @@ def array(tensor: Any) -> Any:
 
 
 def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
-    """What a call returns, and its backward, which MLX runs with another forward."""
+    """The results of a call by name, and its backward, with a forward of its own."""
     _, named = call(wanted, others)
 
     def floating(*tensors: Any) -> list[Any]:
@@ -43,7 +43,7 @@ def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
 
 
 def wait(computed: Any) -> None:
-    """Evaluate the tensors; a backward to come is no tensor."""
+    """Evaluate the tensors; a backward is a function, and no tensor."""
     mx.eval([part for part in computed if not callable(part)])
 
 

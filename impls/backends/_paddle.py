@@ -27,7 +27,7 @@ def beside(like: Any, b: Any) -> Any:
 
 
 def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
-    """What a call returns, and its backward."""
+    """The results of a call by name, and its backward."""
     for tensor in wanted:
         tensor.stop_gradient = False
     y, named = call(wanted, others)

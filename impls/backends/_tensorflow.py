@@ -39,7 +39,7 @@ def settled() -> str:
 
 
 def vjp(call: Any, wanted: Any, others: Any) -> tuple[Any, Any]:
-    """What a call returns, and its backward."""
+    """The results of a call by name, and its backward."""
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(wanted)
         y, named = call(wanted, others)

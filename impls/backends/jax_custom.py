@@ -10,7 +10,7 @@ from gradwatch.impls.contract import Problem, as_tuple
 
 
 class Context:
-    """What a page's `forward` keeps for its `backward`."""
+    """The `ctx` of a page's class: tensors that `forward` saves for `backward`."""
 
     def __init__(self, saved: Any = ()) -> None:
         self.saved_tensors = tuple(map(Tensor, saved))
@@ -20,7 +20,7 @@ class Context:
         self.saved_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """JAX sees it: they are integers."""
+        """Do nothing: JAX sees that they are integers."""
 
 
 def custom(problem: Problem, said: Any, _: Any) -> Any:

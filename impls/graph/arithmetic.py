@@ -26,7 +26,7 @@ from gradwatch.impls.graph.selection import abs, maximum
 
 
 def _subtract_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    """Negate after the sum over copies, when there are fewer elements."""
+    """Negate after the sum over broadcast axes, which leaves fewer elements."""
     return fit(dy, y.shape, a.shape), -fit(dy, y.shape, b.shape)
 
 
@@ -78,7 +78,7 @@ atan2 = public(primitive("atan2", _atan2, _atan2_rule, floating=True, shape=broa
 
 @public
 def positive(x: Any) -> Node:
-    """The same."""
+    """x itself, as a node."""
     return as_nodes((x,))[0]
 
 

@@ -39,7 +39,7 @@ COMPARISONS = {
 LOGIC = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
-#: What decides otherwise where two numbers are equal.
+#: Comparisons, each with the one that differs from it where two numbers are equal.
 _OTHER = {
     "less": "less_equal",
     "less_equal": "less",
@@ -51,7 +51,7 @@ _OTHER_SIDE: ContextVar[bool] = ContextVar("other_side", default=False)
 
 @contextlib.contextmanager
 def other_side() -> Iterator[None]:
-    """Comparisons written inside decide otherwise where two numbers are equal."""
+    """Let comparisons built inside decide otherwise where two numbers are equal."""
     token = _OTHER_SIDE.set(True)
     try:
         yield
@@ -60,7 +60,7 @@ def other_side() -> Iterator[None]:
 
 
 def is_other_side() -> bool:
-    """Whether comparisons are written inside `other_side`."""
+    """Whether comparisons are being built inside `other_side`."""
     return _OTHER_SIDE.get()
 
 

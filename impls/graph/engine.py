@@ -28,7 +28,7 @@ class Foreign:
 
 
 def as_array(value: Any, dtype: Any = None) -> Array:
-    """An array where it is; of anything else, NumPy's."""
+    """A value as an array: one on a device stays there, others become NumPy's."""
     if isinstance(value, Foreign):
         held: Any = value
         return cast(Array, held if dtype is None else held.astype(dtype, copy=False))
@@ -235,7 +235,7 @@ class Node:
 
 
 def _inferred(node: Node) -> tuple[int, ...]:
-    """A shape, from those of the nodes behind; in a loop, as chains are long."""
+    """A node's shape from its inputs' shapes; by a loop, as chains are long."""
 
     def known(behind: Node) -> bool:
         return behind._value is not None or behind._shape is not None
@@ -252,7 +252,7 @@ def _inferred(node: Node) -> tuple[int, ...]:
 
 
 def broadcast(*shapes: tuple[int, ...], **attributes: Any) -> tuple[int, ...]:
-    """The shape of what is computed element by element."""
+    """The shape of an elementwise result."""
     if len(shapes) > 2:
         return np.broadcast_shapes(*shapes)
     first, second = shapes[0], shapes[-1]
@@ -307,7 +307,7 @@ def computed(
     """A node's value, from those of its inputs.
 
     It is written into `spare`, if that is given: one of the arrays, of the value's
-    shape and dtype, that nobody needs any more (see `forward_dropping`).
+    shape and dtype, that is not needed any more (see `forward_dropping`).
     """
     assert node.primitive is not None
     if spare is not None:
@@ -320,14 +320,14 @@ _COMPUTE: ContextVar[Compute] = ContextVar("compute", default=computed)
 
 @dataclass
 class Record:
-    """Who made the nodes of a gradient.
+    """The origin of the nodes of a gradient.
 
     Attributes:
         outputs: The nodes that were differentiated, each with its cotangent.
         inputs: The nodes that they were differentiated by.
-        rules: By which node's rule, and for which of its inputs, a part was made.
+        rules: Each node whose rule was used, its cotangent, and its inputs' gradients.
         places: Lines of the user's code, by the node that they returned.
-        parts: Of which node another one has some elements; `names` of all tensors.
+        parts: Nodes by those with some of their elements; `names` of all tensors.
     """
 
     outputs: list[tuple[Node, Node]] = field(default_factory=list)
@@ -344,7 +344,7 @@ recorded = _RECORD.get
 
 @contextlib.contextmanager
 def recording() -> Iterator[Record]:
-    """Note who makes the nodes of gradients that are built inside."""
+    """Record the origin of the nodes of gradients that are built inside."""
     record = Record()
     token = _RECORD.set(record)
     try:
@@ -355,7 +355,7 @@ def recording() -> Iterator[Record]:
 
 @contextlib.contextmanager
 def computing(compute: Compute) -> Iterator[None]:
-    """How values of nodes are computed inside; by default as `computed` does."""
+    """Compute the values of nodes inside by this function, in place of `computed`."""
     token = _COMPUTE.set(compute)
     try:
         yield
@@ -364,7 +364,7 @@ def computing(compute: Compute) -> Iterator[None]:
 
 
 def forward(outputs: Iterable[Node]) -> None:
-    """Fill in the values of the outputs and of all that they need."""
+    """Compute the values of the outputs and of all nodes that they need."""
     compute = _COMPUTE.get()
     with np.errstate(all="ignore"):  # inf and nan are valid results here
         for node in topological_order(outputs, stop=lambda n: n._value is not None):
@@ -380,7 +380,7 @@ def forward_dropping(outputs: Iterable[Node], passing: Callable[[Node], bool]) -
     """
     compute, order = _COMPUTE.get(), topological_order(outputs)
     ends = _last_uses(order)
-    alone: set[Node] = set()  # their arrays were made here, and are nobody else's
+    alone: set[Node] = set()  # their arrays were made here, and are not shared
     with np.errstate(all="ignore"):
         for node in order:
             done = [source for source in ends.get(node, ()) if passing(source)]
@@ -397,7 +397,7 @@ def forward_dropping(outputs: Iterable[Node], passing: Callable[[Node], bool]) -
 
 
 def _last_uses(order: Sequence[Node]) -> dict[Node, list[Node]]:
-    """By node the values that are used for the last time where it is computed."""
+    """The values that are used for the last time by each node."""
     last = {node: node for node in order}
     for node in order:
         if node._value is None:
@@ -409,7 +409,7 @@ def _last_uses(order: Sequence[Node]) -> dict[Node, list[Node]]:
 
 
 def _writes_anywhere(node: Node) -> bool:
-    """Whether the value can be written into a given array, an input's included."""
+    """Whether the value can be written into any array, even an input's."""
     step = node.primitive
     return step is not None and step.elementwise and isinstance(step.compute, np.ufunc)
 
@@ -476,12 +476,12 @@ def gradient(
     return [reached.get(node) for node in inputs]
 
 
-#: Of a cotangent of zero they make zero; elsewhere an infinite slope would make it nan.
+#: Primitives that keep a zero cotangent zero; an infinite slope of others makes it nan.
 _KEEP_ZEROS = frozenset(("add", "subtract", "negative", "where"))
 
 
 def _branch(node: Node, i: int, taken: Node | None) -> Node | None:
-    """Where the cotangent of an input may differ from zero; None if not known.
+    """A mask where an input's cotangent may differ from zero; None if not known.
 
     A function is constant where its branch is not taken: its gradient there is zero,
     whatever infinite slope the branch has (`where(x > 0, sqrt(x), 0)` below zero).
@@ -517,10 +517,10 @@ NUMBER = {"number": True}  # marks a leaf that stands as a number in the formula
 Builder = Callable[..., "Node"]
 
 
-#: Elements from which a leaf is put on a device: below, to start a kernel takes longer
+#: Least size of a leaf that is put on a device: below, starting a kernel takes longer
 #: than NumPy.
 WORTH = 1 << 14
-#: Where the user wants it, whatever is asked for: "numpy", or a device of PyTorch's.
+#: The user's choice, which replaces that of `on`: "numpy", or a device of PyTorch's.
 _WANTED = os.environ.get("GRADWATCH_TRUTH", "")
 _PLACE: ContextVar[tuple[str, int]] = ContextVar(
     "place", default=(_WANTED or "numpy", WORTH)
@@ -532,10 +532,10 @@ _PUT = (np.dtype(np.float64), np.dtype(np.bool_))
 
 @contextlib.contextmanager
 def on(device: str, least: int = WORTH) -> Iterator[None]:
-    """Leaves made inside are put on a device of PyTorch's; "numpy" leaves them.
+    """Put leaves made inside on a device of PyTorch's; "numpy" leaves them in NumPy.
 
-    Those of `least` elements and more are, of float64 and truth values. What depends on
-    one of them is computed there.
+    Only leaves of at least `least` elements are moved, of float64 or booleans. Nodes
+    that depend on one of them are computed there.
     """
     token = _PLACE.set((_WANTED or device, least))
     try:
@@ -627,7 +627,7 @@ def _common_dtype(
 def broadcasting(
     rule: Callable[..., Sequence[Node | None]],
 ) -> Callable[..., list[Node | None]]:
-    """A gradient of a broadcast input is summed over the axes that it was copied to."""
+    """The rule with each gradient summed over the axes its input was copied along."""
 
     def fitted(
         dy: Node, y: Node, *inputs: Node, **attributes: Any
@@ -647,7 +647,7 @@ def fit(part: Node, have: tuple[int, ...], want: tuple[int, ...]) -> Node:
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Axes counted from 0: of one, of several, or of None (all).
+    """A tuple of axes counted from 0, from one, several, or None (all).
 
     Raises:
         AxisError: there is no such axis (an IndexError and a ValueError).
@@ -662,7 +662,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def no_gradient(dy: Node, y: Node, *inputs: Node, **attributes: Any) -> list[None]:
-    """Piecewise constant: no gradient flows."""
+    """The rule of a piecewise constant function: no gradient flows."""
     return [None] * len(inputs)
 
 

@@ -42,16 +42,16 @@ Double = NDArray[np.float64]
 BITS, TERMS = 22, 256  # 2 BITS + log2(TERMS) <= 53
 #: Adding and subtracting it rounds to a multiple of 2^-BITS in float64.
 _ROUNDER = 1.5 * 2.0 ** (52 - BITS)
-#: What is allowed, and what float64 may be off by: units of |A| |B| and of the sums.
+#: The allowed error, and that of float64, in units of |A| |B| and of the sums.
 ALLOWED = 2.0**-61
 _OFF = (2 * TERMS + 4) * 2.0**-53 * 2.0 ** -(BITS + 1)
 #: float32 is off by less than a thousandth in a sum of 256 magnitudes.
 _SURE = 0.999
 #: Exponents of factors whose products stay within the range of an x87 number.
 _RANGE = 8000
-#: Multiplications from which splitting pays, and those that a few elements may take.
+#: Least number of multiplications for which splitting pays, and most for few elements.
 _MANY, _FEW = 1 << 16, 1 << 20
-#: Only of the format of 64 bits is this the precision.
+#: Whether extended precision has 64 bits, for which the constants above hold.
 EXTENDED = np.finfo(np.longdouble).nmant == 63
 
 
@@ -97,7 +97,7 @@ def split_product(a: Extended, b: Extended) -> Extended | None:
 
 
 def _exponents(values: Extended, axis: int) -> NDArray[np.intc] | None:
-    """Of powers of two that bound rows or columns; None where they are out of range."""
+    """Exponents of powers of two that bound rows or columns; None if out of range."""
     most = np.max(np.abs(values), axis=axis, keepdims=True)
     if not np.isfinite(most).all():
         return None
@@ -106,7 +106,7 @@ def _exponents(values: Extended, axis: int) -> NDArray[np.intc] | None:
 
 
 def _short(a: Extended, b: Extended) -> tuple[Extended, NDArray[np.bool_]]:
-    """A product of up to 256 terms of at most 1, and where its bound is too wide."""
+    """A product of up to 256 terms of at most 1, and a mask where it is too inexact."""
     (a1, a2, whole_a), (b1, b2, whole_b) = _split(a), _split(b)
     small = np.concatenate((a1, a2), axis=-1) @ np.concatenate((b2, whole_b), axis=-2)
     value = (a1 @ b1).astype(np.longdouble) + small
@@ -118,7 +118,7 @@ def _short(a: Extended, b: Extended) -> tuple[Extended, NDArray[np.bool_]]:
 
 
 def _split(values: Extended) -> tuple[Double, Double, Double]:
-    """The leading bits, the rest of them, and the whole rounded to float64."""
+    """The leading bits, the remaining ones, and the values rounded to float64."""
     whole = values.astype(np.float64)
     leading = (whole + _ROUNDER) - _ROUNDER
     return leading, (values - leading).astype(np.float64), whole

@@ -27,12 +27,12 @@ def _numbered(shape: Sequence[int]) -> Array:
 
 
 def _unheld(shape: Sequence[int]) -> Array:
-    """As `_numbered`, of which nothing but shape and strides is looked at."""
-    return np.empty(shape)  # the system gives no pages to what is not written
+    """As `_numbered`, with a shape and strides, but without numbers."""
+    return np.empty(shape)  # memory that is not written takes no pages
 
 
 def _exact(part: Any) -> Any:
-    """One part of an index; nodes must be integers or truth values that are known."""
+    """One part of an index; a node must hold exact integers or booleans."""
     if not isinstance(part, Node):
         return part
     if part.dtype != bool:
@@ -213,7 +213,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, value: Any = 0.0) -> 
         pad_width: As NumPy's: one number, a pair, or a pair for each axis.
         mode: "constant", or a mode of np.pad that copies: "edge", "reflect",
             "symmetric", "wrap".
-        value: What a constant border holds.
+        value: The value of a constant border.
     """
     (x,) = as_nodes((x,))
     if mode != "constant":
@@ -250,8 +250,8 @@ def windows(
     Args:
         sizes: Of the axes; the arguments that follow have an item for each.
         kernel, stride, dilation: Of the windows.
-        padding: At both ends; what is negative crops.
-        stretch: Elements lie that far apart, as a transposed convolution sees them.
+        padding: At both ends; a negative one crops.
+        stretch: Distance of the elements, as in a transposed convolution.
     """
     found, apart = [], stretch or [1] * len(sizes)
     every = zip(sizes, kernel, stride, padding, dilation, apart, strict=True)
@@ -301,7 +301,7 @@ def sliding_windows(
         x: Shape (..., *lengths): windows slide along as many last axes as `size` has.
         size: Length of a window along each of these axes, such as (3, 3).
         stride, padding, dilation: One number, or one for each axis.
-        value: What the padding holds; -inf for a maximum.
+        value: The value of the padding; -inf for a maximum.
 
     Returns:
         Shape (..., *positions, *size). A convolution is

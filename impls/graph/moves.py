@@ -36,7 +36,7 @@ def _sum_to(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _filled(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What a length of -1 stands for."""
+    """The shape with the length that -1 stands for."""
     size, others = math.prod(x), math.prod(n for n in shape if n != -1)
     filled = tuple(size // max(others, 1) if n == -1 else n for n in shape)
     if math.prod(filled) != size:
@@ -45,7 +45,7 @@ def _filled(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _copied(x: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape itself, of copies along its axes."""
+    """The shape; ValueError if x does not broadcast to it."""
     if np.broadcast_shapes(x, shape) != tuple(shape):
         raise ValueError(f"{x} cannot be broadcast to {shape}")
     return tuple(shape)
@@ -129,7 +129,7 @@ def _gather(*sources: Array, index: Array, batch: int = 0) -> Array:
     ahead = sources[0].shape[:batch]
     whole = [s.reshape(*ahead, math.prod(s.shape[batch:])) for s in sources]
     if index.size and (len(whole) > 1 or index.min() < 0):
-        # Where an index of -1 points.
+        # The place to which an index of -1 points.
         whole.append(np.zeros_like(whole[0], shape=(*ahead, 1)))
         whole = [np.concatenate(whole, axis=-1)]
     # Along an axis `take` is twice as fast, and its result is in order.
@@ -252,7 +252,7 @@ def _ahead(batch: int) -> dict[str, int]:
 
 
 def exact_index(index: Any) -> Array:
-    """Whole numbers to index with; of a node, its values.
+    """Whole numbers to index with; a node becomes its values.
 
     Raises:
         IndexError: fractions, or a node that rounding could change.
@@ -278,7 +278,7 @@ def _check_places(places: Array, count: int) -> None:
 
 
 def together(x: Node, axis: Any) -> tuple[Node, tuple[int, ...], tuple[int, ...]]:
-    """Several axes as one last axis; with the shapes left over and kept as 1."""
+    """x with axes joined as the last; its other lengths; its shape with 1 for axes."""
     axes = axes_of(axis, x.ndim)
     rest = tuple(i for i in range(x.ndim) if i not in axes)
     left = tuple(x.shape[i] for i in rest)

@@ -31,14 +31,14 @@ from gradwatch.impls.graph.engine import (
 from gradwatch.impls.graph.moves import broadcast_to, reshape, together
 
 TIES = ("first", "last", "even")
-#: As "even", and what moves an element by its index (sort, a maximum with its index)
-#: shares among equal ones, too; otherwise these take the index that they are given.
+#: As "even", and operations that move an element by its index (sort, a maximum with its
+#: index) share among equal ones, too; otherwise these use the index that they have.
 SHARED = "shared"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Tensors that are chosen among: of one along an axis, or element by element."""
+    """A choice of the largest: along an axis of a tensor, or element by element."""
 
     among: tuple[Node, ...]
     axis: int | None = None
@@ -50,9 +50,9 @@ _TIES: ContextVar[tuple[str, list[Choice]]] = ContextVar("ties")
 
 @contextlib.contextmanager
 def ties(convention: str) -> Iterator[list[Choice]]:
-    """Which subgradient rules written inside take: one of `TIES`.
+    """Set the subgradient at ties for rules inside: a convention of `TIES`.
 
-    Gives a list in which every choice is noted that asks for it.
+    Yields a list to which every choice that uses it is added.
     """
     if convention not in (*TIES, SHARED):
         raise ValueError(f"no convention {convention!r}; one of {', '.join(TIES)}")
@@ -65,7 +65,7 @@ def ties(convention: str) -> Iterator[list[Choice]]:
 
 
 def convention(*among: Node, axis: int | None = None, indexed: bool = False) -> str:
-    """The convention by which a choice among tensors breaks its ties; it is noted."""
+    """The convention by which a choice breaks its ties; the choice is noted."""
     name, choices = _TIES.get(("first", []))
     choices.append(Choice(among, axis, indexed))
     return "even" if name == SHARED and not indexed else name
@@ -96,7 +96,7 @@ def _largest(x: Array, axis: int, keepdims: bool) -> Array:
 
 
 def _share(a: Array, b: Array, *, at_tie: float) -> Array:
-    """1 where a wins, 0 where b does, `at_tie` where they are equal.
+    """The weight of a: 1 where it is larger, 0 where b is, `at_tie` if equal.
 
     The 0 is negative where one of them is infinite: see `weighed`.
     """
@@ -107,7 +107,7 @@ def _share(a: Array, b: Array, *, at_tie: float) -> Array:
 
 
 def _nothing(a: Array, b: Array) -> Array:
-    """The weight of what lost: 0, and -0 of or beside an infinity."""
+    """The weight of the operand not chosen: 0, and -0 if either is infinite."""
     infinite = (np.abs(a) == np.inf) | (np.abs(b) == np.inf)
     return np.where(infinite, -0.0, 0.0)
 
@@ -163,9 +163,9 @@ _WEIGHED = Primitive(
 def weighed(dy: Node, weight: Node) -> Node:
     """A cotangent times the weight of a choice; 0 where that is 0, however large dy.
 
-    What was not chosen changes nothing: sqrt(maximum(x, 0)) is constant below 0, though
-    the slope of the root is infinite there. Beside an infinite value nothing is
-    certain, and zero times an infinity is nan.
+    An operand that was not chosen has no effect: sqrt(maximum(x, 0)) is constant below
+    0, though the slope of the root is infinite there. Beside an infinite value nothing
+    is certain, and zero times an infinity is nan.
     """
     return Node(_WEIGHED, (dy, weight))
 
@@ -212,7 +212,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Node:
 
 @public
 def sign(x: Any, *, at_tie: float = 0.0) -> Node:
-    """-1, 0 or 1; `at_tie` instead of 0, where that is wanted."""
+    """The sign: -1, 0 or 1; `at_tie` in place of 0, if given."""
     return _sign_primitive(x, at_tie=at_tie)
 
 

@@ -5,9 +5,9 @@ A `Tensor` implements NumPy's protocols `__array_ufunc__` (NEP 13) and
 its rule of rounding are written once, for NumPy, and run wherever the leaves of a graph
 are put. Dtypes are NumPy's, and so is what becomes of two of them.
 
-What PyTorch has no type for (extended precision, objects) is computed by NumPy, and so
-are the functions of `_BY_NUMPY`; np.asarray copies a tensor to NumPy. A function that
-neither table has raises `Lacking`. Positions come out as NumPy's integers.
+Values of types that PyTorch lacks (extended precision, objects) are computed by NumPy,
+and so are the functions of `_BY_NUMPY`; np.asarray copies a tensor to NumPy. A function
+that neither table has raises `Lacking`. Positions are returned as NumPy's integers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tensor(Foreign, NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's."""
+        """The dtype, as NumPy's."""
         return _NUMPY[self.t.dtype]
 
     @property
@@ -72,12 +72,12 @@ class Tensor(Foreign, NDArrayOperatorsMixin):
 
     @property
     def base(self) -> Any:
-        """The tensor whose elements these are, if another one's."""
+        """The tensor of which this is a view, or None."""
         return self.t._base
 
     @property
     def flags(self) -> Any:
-        """Whether elements are in order."""
+        """Whether elements are contiguous."""
         return types.SimpleNamespace(c_contiguous=self.t.is_contiguous())
 
     @property
@@ -193,7 +193,7 @@ def _flat(given: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _torch(value: Any, dtype: Any, device: torch.device) -> torch.Tensor:
-    """A tensor of NumPy's dtype; of a single number on the CPU, as kernels take it."""
+    """A tensor of a dtype of NumPy's; a single number stays on the CPU for kernels."""
     there = _TORCH[np.dtype(dtype)]
     if isinstance(value, Tensor):
         return value.t.to(there)
@@ -227,7 +227,7 @@ def _is_wide(value: Any) -> bool:
 
 
 def _device(*values: Any) -> torch.device:
-    """Where the first tensor is, also in lists."""
+    """The device of the first tensor, also inside lists."""
     for value in values:
         if isinstance(value, Tensor):
             return value.t.device
@@ -238,14 +238,14 @@ def _device(*values: Any) -> torch.device:
 
 
 def _here(value: Any) -> Any:
-    """NumPy's arrays in place of tensors."""
+    """A value with NumPy's arrays in place of tensors."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_here, value))
     return np.asarray(value) if isinstance(value, Tensor) else value
 
 
 def _by_numpy(function: Any, device: torch.device, *args: Any, **how: Any) -> Any:
-    """What NumPy makes of copies; floats go back to the device."""
+    """The result of NumPy's function for copies; floats go back to the device."""
     made = function(*map(_here, args), **{n: _here(v) for n, v in how.items()})
 
     def back(value: Any) -> Any:
@@ -279,7 +279,7 @@ def _ldexp(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
 
 
 def _matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """In float64, as products in float32 might be TF32."""
+    """A matrix product in float64, as products in float32 might be TF32."""
     return torch.matmul(a.double(), b.double()).to(a.dtype)
 
 
@@ -313,12 +313,12 @@ _WHOLE = (np.abs, np.floor, np.ceil, np.trunc)
 
 @functools.lru_cache(maxsize=1024)
 def _dtypes(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    """In which dtypes NumPy would compute, and what would come out."""
+    """The dtypes in which NumPy would compute, and those of its results."""
     return tuple(ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout)))
 
 
 def _kind(value: Any) -> Any:
-    """A dtype; of a number of Python's its type, which has no say beside a dtype."""
+    """A value's dtype; for a Python number its type, which any dtype overrides."""
     if type(value) in (int, float):
         return type(value)
     return value.dtype if hasattr(value, "dtype") else np.dtype(type(value))
@@ -357,7 +357,7 @@ def _applied(
 
 
 def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], **how: Any) -> Any:
-    """What a ufunc, or one of its methods, makes of tensors; of SciPy's, in NumPy."""
+    """The result of a ufunc or its method for tensors; SciPy's are run in NumPy."""
     out, ours = how.pop("out", ()), _REDUCED.get((ufunc, method))
     if method == "__call__" and ufunc in _UFUNCS:
         ours = functools.partial(_applied, ufunc)
@@ -380,7 +380,7 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], **how: Any) ->
 
 
 def _axes(axis: Any, ndim: int) -> list[int]:
-    """All axes of None; of one or several, these."""
+    """A list of axes, none of them negative; all axes for None."""
     if axis is None:
         return list(range(ndim))
     return [n % ndim if ndim else n for n in (axis if np.iterable(axis) else (axis,))]
@@ -466,7 +466,7 @@ _REDUCED: dict[tuple[Any, str], Callable[..., Any]] = {
 
 
 def _alike(device: torch.device, *values: Any) -> list[torch.Tensor]:
-    """Tensors of the dtype that NumPy would take them to."""
+    """Tensors converted to the common dtype that NumPy would choose."""
     kinds = [v if type(v) in (int, float, bool) else _kind(v) for v in values]
     dtype = np.result_type(*kinds)
     return [_torch(v, dtype, device) for v in values]
@@ -482,7 +482,7 @@ def _where(condition: Any, *branches: Any) -> Any:
 
 
 def _positions(x: Any) -> tuple[Any, ...]:
-    """Of what is not 0, by axes, for NumPy."""
+    """The indices of nonzero elements along each axis, as NumPy's arrays."""
     found: Any = x.t.nonzero(as_tuple=True)
     return tuple(np.asarray(Tensor(places)) for places in found)
 
@@ -530,7 +530,7 @@ def _count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """As often as each number is there, or the sums of their weights."""
+    """How often each number occurs, or the sums of its weights."""
     device = _device(x, weights)
     places = _torch(x, np.int64, device)
     size = max(minlength, int(places.max()) + 1 if places.numel() else 0)
@@ -623,7 +623,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.ndim: lambda x: x.ndim,
     np.size: lambda x: x.size,
 }
-#: Seldom called, or of few elements.
+#: Functions that are seldom called, or for few elements.
 _BY_NUMPY = {
     *(np.unique, np.argpartition, np.sort, np.searchsorted, np.median, np.allclose),
     *(np.split, np.repeat, np.roll, np.isin, np.lexsort, np.isclose),

@@ -3,8 +3,8 @@
     y = mean(window)          dx = sum(dy) / size**2 over the windows that x is in
 
 x (B, C, H, W); square windows of `size`, `stride` apart. Zeros of the padding count as
-elements: every window divides by size**2. What no window covers gets zero. Goodfellow,
-Bengio and Courville, Deep Learning, 2016, section 9.3.
+elements: every window divides by size**2. Elements that no window covers have gradient
+zero. Goodfellow, Bengio and Courville, Deep Learning, 2016, section 9.3.
 """
 
 import numpy as np

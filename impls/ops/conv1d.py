@@ -106,5 +106,5 @@ class Conv1d:
 
 
 def part(x, first, stride, out):
-    """What one position of the kernel meets: `out` elements, `stride` apart."""
+    """The elements that one position of the kernel meets: `out`, `stride` apart."""
     return x[:, :, first : first + (out - 1) * stride + 1 : stride]

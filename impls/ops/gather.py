@@ -3,7 +3,7 @@
     y[i, j] = x[index[i, j], j]          dx[k, j] = sum(dy[i, j]) over i with index = k
 
 for axis 0, and likewise for others. x and index have as many axes, and the same lengths
-but along `axis`. What is picked twice collects both cotangents, what is not picked gets
+but along `axis`. An element picked twice collects both cotangents, one not picked gets
 zero. Griewank and Walther, Evaluating Derivatives, 2nd edition, section 3.3.
 """
 

@@ -60,7 +60,7 @@ def autograd(F, x, weight):
 
 @op.implement("autograd", framework="oneflow")
 def autograd_oneflow(F, x, weight):
-    """What OneFlow 0.9.0's module calls; it has no public function."""
+    """The function that OneFlow 0.9.0's module calls; none is public."""
     return F._C.prelu(x, weight)
 
 

@@ -40,7 +40,7 @@ def before(x):
 
 @op.implement("manual")
 def manual(x, *, axis):
-    """What stands before an element, times what stands behind it."""
+    """The product before each element times that behind it, times its cotangent."""
     last = np.moveaxis(x, axis, -1)
     others = before(last) * before(last[..., ::-1])[..., ::-1]
 

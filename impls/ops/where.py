@@ -3,8 +3,8 @@
     y = a where mask, else b          da = dy where mask,   db = dy where not mask
 
 a, b and mask of shapes that broadcast; gradients are summed over the broadcast axes.
-What is not chosen gets exactly zero, even where it is infinite or nan. The gradient of
-mask * a + (1 - mask) * b would be 0 * inf = nan there.
+The gradient of an element that is not chosen is exactly zero, even where it is infinite
+or nan. That of mask * a + (1 - mask) * b would be 0 * inf = nan there.
 """
 
 import numpy as np

@@ -324,11 +324,11 @@ def _settled(error: Error, size: Error) -> Error:
 
 
 def _sum(at: At) -> Error:
-    """No rounding of whole numbers; one of 1 at most where an operand is the sum.
+    """E of a sum: 0 for whole numbers; at most 1 where an operand is the sum.
 
-    The other one is lost, far below its last place in both types: a score under a mask
-    of -1e30, or of the largest number, for which this is nothing; but 1e-22 beside 1
-    may be kept.
+    There the other operand is lost, far below its last place in both types: a score
+    under a mask of -1e30, or of the largest number, whose own rounding would be larger;
+    but 1e-22 beside 1 may be kept.
     """
     (a, b), node, (ea, eb) = at.node.inputs, at.node, at.known
     of_a, of_b = node.value == a.value, np.abs(node.value) == np.abs(b.value)
@@ -361,7 +361,7 @@ def _product(at: At) -> Error:
     if error.size and largest(error) < np.inf:  # false for nan
         return error
     (ea, eb) = at.e
-    # What is exactly zero stays so, whatever finite number it is multiplied by.
+    # An exact zero stays zero, whatever finite number it is multiplied by.
     return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + at.v + at.underflow
 
 
@@ -384,17 +384,17 @@ def _quotient(at: At) -> Error:
 
 def _power(at: At, logarithm: float = 1.0) -> Error:
     reach = logarithm * at.u * at.e[0]
-    # Of 0 it is exactly 1 (IEEE 754-2019, 9.2.1): a softmax of one element is no noise.
+    # exp(0) is exactly 1 (IEEE 754-2019, 9.2.1), as in a softmax of one element.
     rounded = np.where((at.a == 0) & (at.e[0] == 0), 0.0, at.v + at.tiny)
     error: Error = at.v * np.expm1(reach) / at.u + rounded
     if error.size and at.v.min() > at.tiny * at.u and error.max() < np.inf:
         return error
-    # Far below the smallest number it is zero, whatever the argument's error.
+    # Far below the smallest number the result is zero, whatever the argument's error.
     step = at.arithmetic.step
     least = math.log(2) * (step.least - step.digits) - 1
     gone = logarithm * at.node.inputs[0].value.astype(np.float64) + reach < least
-    # All of it is lost: with a margin for the spread, which draws a part of it. In
-    # extended precision what is lost may be too small for float64.
+    # All of the value is lost: with a margin for the spread, which draws a part of it.
+    # In extended precision the value may be too small for float64.
     lost = np.where(at.node.value != 0, np.maximum(at.v, np.finfo(float).tiny), 0.0)
     return np.where(gone, FEW_DRAWS * lost / at.u, error)
 
@@ -409,7 +409,7 @@ def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
 
 
 def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Over which axes of an input of this shape a node of `sum` or `sum_to` adds up."""
+    """The axes of an input of this shape over which `sum` or `sum_to` adds up."""
     if "axis" in node.attributes:
         return axes_of(node.attributes["axis"], len(shape))
     kept = node.attributes["shape"]
@@ -418,17 +418,17 @@ def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _reduction(at: At) -> Error:
-    """One rounding of each term's magnitude."""
+    """E of a sum over axes: one rounding of each term's magnitude."""
     if terms(at.node) == 1:
         return computed(at.node, at.e[0])
     if at.sums == 1:
         return computed(at.node, at.e[0] + at.a)
-    # Added up in a wider type: one rounding of what comes out.
+    # Added up in a wider type: one rounding of the result.
     return computed(at.node, at.e[0] + at.sums * at.a) + at.v
 
 
 def _scattered(at: At) -> Error:
-    """A copy where at most one value lands, a reduction where several do."""
+    """E of a scatter: a copy where at most one value lands, else as a sum."""
     node, moved = at.node, computed(at.node, at.e[0])
     several = terms_of_scatter(node) > 1
     if not several.any():
@@ -459,7 +459,7 @@ def _matmul(at: At) -> Error:
 
 
 def _cumulative_sum(at: At) -> Error:
-    """As a sum: one rounding of each term's magnitude; the first element is copied."""
+    """E of partial sums: a rounding of each term's magnitude; the first is a copy."""
     axis = at.node.attributes["axis"]
     error = np.cumsum(at.e[0] + at.sums * at.a, axis=axis)
     if at.sums != 1:
@@ -470,7 +470,7 @@ def _cumulative_sum(at: At) -> Error:
 
 
 def _uncertainty(at: At, which: int) -> Any:
-    """How far an input may lie from its value, in the wide type: at least one place."""
+    """The largest deviation of an input, in the wide type: at least its last place."""
     value, error = at.node.inputs[which].value, at.e[which]
     if value.dtype.kind not in "f":
         return at.u * error
@@ -489,7 +489,7 @@ def _ends(at: At, function: Callable[..., Any]) -> Error:
 
 
 def _rounded(at: At) -> Error:
-    """One rounding of the result, which may underflow."""
+    """E of one rounding of the result, which may underflow."""
     return at.v + np.where(at.v != 0, at.tiny, 0.0)
 
 
@@ -498,7 +498,7 @@ def _monotone(at: At) -> Error:
 
 
 def _tan(at: At) -> Error:
-    """Rising between two poles: where it falls, a pole lies between the ends."""
+    """E of tan, which rises between two poles: where it falls, a pole lies between."""
     a, h = at.node.inputs[0].value, _uncertainty(at, 0)
     falls = (np.tan(a + h) < np.tan(a - h)) | (h > np.pi / 2)
     return np.where(falls, np.inf, _monotone(at))
@@ -519,7 +519,7 @@ def _pow(at: At) -> Error:
 
 
 def _atan2(at: At) -> Error:
-    """The angle moves by at most asin(shift / distance), below pi/2 of that ratio."""
+    """E of an angle: it moves by asin(shift / distance) at most, < pi/2 * the ratio."""
     shift = np.hypot(_uncertainty(at, 0), _uncertainty(at, 1)).astype(np.float64)
     ratio = np.where(shift == 0, 0.0, shift / np.hypot(at.a, at.b))
     turned = np.where(ratio < 1, np.arcsin(np.minimum(ratio, 1.0)), 2 * np.pi)
@@ -530,7 +530,7 @@ def _atan2(at: At) -> Error:
 
 
 def _converted(at: At) -> Error:
-    """Exact between floating types and from integers; to integers it is a step."""
+    """E of a cast: exact between floats and from integers; to integers it is a step."""
     node = at.node
     source, target = node.inputs[0].dtype.kind, node.dtype.kind
     if source != "f" or target == "f":
@@ -539,14 +539,14 @@ def _converted(at: At) -> Error:
 
 
 def _selection(at: At) -> Error:
-    """A weight of 0 or 1 is exact, unless rounding could turn the choice around."""
+    """E of a weight of 0 or 1: exact unless rounding could turn the choice around."""
     a, b = (source.value for source in at.node.inputs)
     blur = at.u * (at.e[0] + at.e[1])
     return np.where((blur > 0) & (np.abs(a - b) <= blur), 1 / at.u, 0.0)
 
 
 def _contested(at: At) -> Any:
-    """Elements that rounding could make, or unmake, the largest along the axis."""
+    """A mask of elements that may become, or cease to be, the largest by rounding."""
     x, axis = at.node.inputs[0].value, at.node.attributes["axis"]
     if not at.e[0].any() or not x.size:
         return np.zeros(x.shape, bool)
@@ -563,7 +563,7 @@ def _largest(at: At) -> Error:
 
 def _compare(at: At) -> Error:
     a, b = (source.value for source in at.node.inputs)
-    itself = at.node.inputs[0] is at.node.inputs[1]  # so isnan is written
+    itself = at.node.inputs[0] is at.node.inputs[1]  # isnan is written as x != x
     if itself or not (at.e[0].any() or at.e[1].any()):
         return np.zeros_like(at.v)
     blur = at.u * (at.e[0] + at.e[1])
@@ -572,7 +572,7 @@ def _compare(at: At) -> Error:
 
 
 def _logical(at: At) -> Error:
-    """A certain False settles an `and`, a certain True an `or`, whatever the other."""
+    """E of a boolean: 0 where a certain False decides an `and`, a True an `or`."""
     values = [source.value for source in at.node.inputs]
     blur = np.maximum(at.e[0], at.e[1])
     settles = {"and": False, "or": True}.get(at.node.attributes["how"])
@@ -648,6 +648,6 @@ RULES: dict[str, Rule] = {
         Rule(copied),
     ),
 }
-#: Primitives that the engine of older commits has, whose history is judged today.
+#: Primitives of older commits' engines, whose history is judged today.
 FORMER = {"take": Rule(copied), "put": Rule(copied)}
 RULES |= FORMER

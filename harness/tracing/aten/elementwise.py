@@ -37,13 +37,13 @@ def _scaled(x: Any, factor: Any) -> Any:
 
 
 def _clamp(x: Node, low: Any = None, high: Any = None) -> Node:
-    """Above the upper bound where the bounds cross, as PyTorch has it."""
+    """A clamp, with the upper bound where the bounds cross, as in PyTorch."""
     x = x if low is None else graph.maximum(x, low)
     return x if high is None else graph.minimum(x, high)
 
 
 def power(a: Any, b: Any) -> Node:
-    """Whole and half powers by the functions that are exact about them."""
+    """A power; whole and half exponents by the functions that are exact for them."""
     known = {0.5: graph.sqrt, 1: lambda x: x, 2: graph.square, -1: graph.reciprocal}
     exact = known.get(b) if isinstance(b, (int, float)) else None
     return exact(a) if exact else graph.pow(a, b)
@@ -62,14 +62,14 @@ def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) ->
 
 
 def _copysign(a: Any, b: Any) -> Node:
-    """The sign of b as it stands, of -0.0 too: a choice that carries no gradient."""
+    """|a| with the sign of b, also of -0.0: a choice without a gradient by b."""
     a, b = as_float(a), as_float(b)
     same = np.signbit(a.value) == np.signbit(b.value)
     return graph.where(graph.variable(same), a, -a)
 
 
 def _times_log(x: Any, y: Any, log: Node) -> Node:
-    """x log(y), and 0 log 0 = 0, where the slope by y is undefined: its domain ends."""
+    """x log(y), with 0 log 0 = 0; at y = 0 its slope by y is undefined."""
     finite = graph.isfinite(log)
     empty = graph.logical_and(graph.equal(x, 0.0), graph.logical_not(finite))
     end = graph.where(graph.equal(y, 0.0), x * graph.sqrt(y), 0.0)
@@ -126,7 +126,7 @@ _SAME_NAME = """
     log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt tan tanh trunc
     isnan isinf
 """
-#: Their results are nodes of booleans.
+#: Operators whose results are nodes of booleans.
 _COMPARISONS = {
     "eq": "equal",
     "ne": "not_equal",

@@ -28,7 +28,7 @@ Rule = Callable[..., Any]
 
 
 def no_info(a: Any) -> torch.Tensor:
-    """Of each matrix that nothing went wrong."""
+    """The zeros by which LAPACK's `info` reports success for each matrix."""
     return torch.zeros(a.shape[:-2], dtype=torch.int32)
 
 
@@ -45,7 +45,7 @@ def _triangular_solve(
 
 
 def _from_factor(factor: Node, upper: bool) -> Node:
-    """The matrix that a Cholesky factor is of."""
+    """The matrix of a Cholesky factor."""
     low = turned(triangle(factor, upper), upper)
     return low @ transposed(low)
 
@@ -93,10 +93,10 @@ def _qr(a: Node, mode: str = "reduced") -> tuple[Node, Node]:
 
 
 def _lstsq(a: Node, b: Node, *_: Any, driver: str | None = None) -> tuple[Any, ...]:
-    """The solution of full rank, of least squares or of least norm, and residuals."""
+    """The solution of full rank, of least squares or least norm, and its residuals."""
     x, (rows, columns) = matrices.pseudoinverse(a) @ b, a.shape[-2:]
     off = x[..., :0, 0]
-    if rows > columns and driver not in (None, "gelsy"):  # which tells none
+    if rows > columns and driver not in (None, "gelsy"):  # it returns none
         off = graph.sum((a @ x - b) ** 2.0, axis=-2)
     rank = torch.full(a.shape[:-2], min(rows, columns))
     return x, off, rank, torch.zeros(0, dtype=torch.float64)

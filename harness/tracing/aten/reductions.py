@@ -184,7 +184,7 @@ ON_FLOATS: dict[str, Rule] = {
 def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
     """max, sort, topk, ... along an axis: values moved by the indices of PyTorch's.
 
-    Of equal values any may be meant, so that the gradient is a set.
+    Any of equal values may be taken, so that the gradient is a set.
     """
 
     def rule(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -213,7 +213,7 @@ def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
 
 
 def _shared(x: Node, exact: torch.Tensor, dim: int) -> Node:
-    """x; each of equal elements has the same share of the gradient."""
+    """x, with a gradient that equal elements share equally."""
     ordered, order = exact.movedim(dim, -1).sort(-1)
     differs = torch.ones_like(ordered, dtype=torch.bool)
     differs[..., 1:] = ordered.diff() != 0
@@ -244,12 +244,12 @@ def _whole_or_axis(function: Callable[..., Any], whole: Rule | None = None) -> R
 
 
 def _counted(count: Callable[..., Any]) -> Rule:
-    """How many fall in each bin: a constant that the numbers decide."""
+    """The counts of a histogram: constants that depend on the numbers."""
     return lambda *given, **named: count(*tree_map(as_exact, given), **named)
 
 
 def _grouped_mm(a: Any, b: Any, offs: Any = None, *_: Any, **__: Any) -> Node:
-    """Rows of a, up to each offset, times the matrix of their group."""
+    """Groups of rows of a, up to each offset, each times its own matrix."""
     a, b = as_float(a), as_float(b)
     if offs is None:
         return graph.matmul(a, b)

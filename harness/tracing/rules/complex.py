@@ -38,7 +38,7 @@ of = Complex.of
 
 
 def nowhere(z: Complex) -> Node:
-    """Where it is 0."""
+    """A mask of elements that are 0."""
     return graph.logical_and(graph.equal(z.re, 0.0), graph.equal(z.im, 0.0))
 
 
@@ -50,7 +50,7 @@ def size(z: Complex) -> Node:
 
 
 def angle(z: Complex) -> Node:
-    """At 0 the signs of both zeros have it, and its gradient is 0, as in PyTorch."""
+    """The angle; at 0 the zeros' signs decide it, with gradient 0, as in PyTorch."""
     nothing = nowhere(z)
     at_zero = graph.stop_gradient(graph.atan2(z.im, z.re))
     right = graph.atan2(z.im, graph.where(nothing, 1.0, z.re))
@@ -58,7 +58,7 @@ def angle(z: Complex) -> Node:
 
 
 def power(base: Complex, exponent: Any) -> Complex:
-    """By products where the exponent is small and whole."""
+    """A power, by products where the exponent is small and whole."""
     if isinstance(exponent, (int, float)) and exponent == 0.5:
         return _root(base)
     if isinstance(exponent, (int, float)) and exponent in (-2, -1, 1, 2, 3):
@@ -68,7 +68,7 @@ def power(base: Complex, exponent: Any) -> Complex:
 
 
 def product(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) -> Complex:
-    """All of an axis."""
+    """The product along an axis."""
     if dim is None:
         z, dim = both(lambda part: graph.reshape(part, (part.size,)), z), 0
     last = (slice(None),) * (dim % z.ndim)
@@ -76,7 +76,7 @@ def product(z: Complex, dim: Any = None, keepdim: bool = False, **_: Any) -> Com
     return y[(*last, slice(-1, None) if keepdim else -1)]
 
 
-#: A matrix whose gradient has roundings of its norm: others' cofactors are no zeros.
+#: A matrix with a gradient rounded by its norm: computed cofactors are not exactly 0.
 _normwise = ruled(
     *("complex.normwise", np.copy, lambda dy, y, a: (perturbed(dy),)),
     lambda at: at.e[0],
@@ -84,7 +84,7 @@ _normwise = ruled(
 
 
 def lu(z: Complex) -> tuple[Array, Array, Complex]:
-    """The order of rows, the row of each step, L and U in one, of a square matrix."""
+    """The order of rows, the row of each step, and L and U in one matrix."""
     order, pivots, _ = pivoted(z.re.value + 1j * z.im.value)
     z = both(lambda p: graph.take_along_axis(p, order[..., None], axis=-2), z)
     first, rest, steps = slice(1), slice(1, None), []
@@ -106,7 +106,7 @@ def determinant(z: Complex) -> Complex:
 
 
 def differ(a: Complex, b: Complex) -> Node:
-    """Where two are not equal."""
+    """A mask of elements that are not equal."""
     return graph.logical_or(graph.not_equal(a.re, b.re), graph.not_equal(a.im, b.im))
 
 
@@ -118,7 +118,7 @@ def _ln(base: float) -> Complex:
 
 
 def _sigmoid(z: Array) -> Array:
-    """By the exponential that does not overflow."""
+    """The sigmoid, by the exponential that does not overflow."""
     e = np.exp(np.where(z.real < 0, z, -z))
     return np.asarray(np.where(z.real < 0, e, 1) / (1 + e))
 
@@ -208,11 +208,11 @@ _NUMBERS: dict[str, Rule] = {
 
 
 def of_numbers(rule: Rule) -> Rule:
-    """The rule of numbers of any kind that takes complex ones."""
+    """A rule for complex numbers that also takes real ones."""
     return lambda *numbers: rule(*map(of, numbers))
 
 
-#: By name as ATen has it, of numbers of any kind.
+#: Functions of real or complex numbers, by their names in ATen.
 FUNCTIONS = {name: of_numbers(rule) for name, rule in _NUMBERS.items()}
 
 
@@ -220,7 +220,7 @@ FUNCTIONS = {name: of_numbers(rule) for name, rule in _NUMBERS.items()}
 
 
 def _compute(x: Array, axes: tuple[int, ...], sign: int, scale: float) -> Array:
-    z = _paired(x)  # either way with no factor
+    z = _paired(x)  # transformed in either direction without a factor
     y = (
         np.fft.fftn(z, axes=axes)
         if sign < 0
@@ -249,7 +249,7 @@ transform: Rule = ruled(
 
 
 def length(z: Complex, dim: Sequence[int]) -> int:
-    """How many elements lie along axes."""
+    """The number of elements along axes together."""
     return math.prod(z.shape[i] for i in dim)
 
 
@@ -258,7 +258,7 @@ def transformed(
 ) -> Complex:
     """The discrete transform along axes, times a number.
 
-    Where `half`, without the part of the spectrum that mirrors the other one.
+    With `half`, without the part of the spectrum that mirrors the other one.
     """
     axes, sign = tuple(i % z.ndim for i in dim), -1 if forward else 1
     if length(z, dim) == 1:  # nothing is added up
@@ -271,7 +271,7 @@ def transformed(
 
 
 def to_real(z: Complex, dim: Sequence[int], scale: float, size: int) -> Node:
-    """Of half a spectrum; what would make the result complex is not read."""
+    """The real inverse of half a spectrum, whose parts that are not real are unread."""
     last, place = dim[-1] % z.ndim, np.arange(size)
     if len(dim) > 1:
         z = transformed(z, dim[:-1], 1.0, forward=False)

@@ -38,10 +38,10 @@ from gradwatch.impls.graph.extended import product
 Array = NDArray[Any]
 _TAYLOR = 18  # terms: .5**19 / 19! is below 2**-75
 transposed = graph.matrix_transpose
-#: Which of an eigenvector's signs are turned: those with this bit in their number.
+#: Eigenvectors whose number, from 1, has this bit get the other sign.
 TURNED: ContextVar[int | None] = ContextVar("turned", default=None)
-#: Bits of a vector's number, so that any two of the first seven are turned apart; and
-#: the share of the largest element that rounding in float64 changes at most.
+#: How many bits are tried: any two of the first seven vectors differ in one. And the
+#: largest share of the largest element that rounding in float64 changes.
 BITS, ALIKE = 3, 1e-6
 FREE = "returns vectors that another algorithm may choose in another way"
 SIGNS = "returns vectors whose signs are free, and the result has them"
@@ -71,7 +71,7 @@ def pivoted(a: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
 
 
 def odd(pivots: Array) -> Array:
-    """Whether so many rows were exchanged that a determinant's sign is turned."""
+    """Whether the number of row exchanges is odd, as for a determinant's sign."""
     return (pivots != np.arange(pivots.shape[-1])).sum(axis=-1) % 2 == 1
 
 
@@ -96,20 +96,20 @@ def _determinant(a: Array) -> Array:
     _, pivots, packed = pivoted(a)
     det = np.prod(np.diagonal(packed, axis1=-2, axis2=-1), axis=-1)
     det = np.where(odd(pivots), -det, det)
-    return np.asarray(np.where(np.isnan(det), 0, det))  # a column of zeros is left over
+    return np.asarray(np.where(np.isnan(det), 0, det))  # nan: a column of zeros is left
 
 
 def bounded(error: Array, reach: Array) -> Array:
     """The error of matrices whose backward error moves them by less than a half.
 
-    Beyond half, the first-order picture fails: the matrix may be singular.
+    Beyond half, no first-order bound holds: the matrix may be singular.
     """
     known = reach.max(axis=(-2, -1), initial=0.0) < 0.5
     return np.where(known[..., None, None] & ~np.isnan(error), error, np.inf)
 
 
 def _perturbed(at: Any, inverted: Array) -> Array:
-    """Error of A and of the elimination, as one error of A."""
+    """The errors of A and of its elimination, as one error of A."""
     order, _, packed = pivoted(at.node.inputs[0].value.astype(np.float64))
     n = packed.shape[-1]
     low = np.abs(np.tril(packed, -1)) + np.eye(n)
@@ -162,7 +162,7 @@ def inverted(a: Any) -> Any:
 
 
 def turned(a: Any, over: bool = True) -> Any:
-    """The transpose, of complex matrices too; where not `over`, the matrix."""
+    """The transpose, of complex matrices, too; without `over`, the matrix itself."""
     return both(transposed, a) if over else a
 
 
@@ -172,7 +172,7 @@ def solved(a: Any, b: Any, left: bool = True) -> Any:
 
 
 def triangle(a: Any, upper: bool, unit: bool = False) -> Any:
-    """One triangle of each matrix; where `unit`, its diagonal is 1."""
+    """One triangle of each matrix; with `unit`, its diagonal is 1."""
     keep, k = (graph.triu, 1) if upper else (graph.tril, -1)
     kept = both(lambda part: keep(part, k=k * unit), a)
     return kept + constant(np.eye(a.shape[-1])) if unit else kept
@@ -238,7 +238,7 @@ def _cholesky(a: Array, halves: bool = True) -> Array:
 
 
 def _cholesky_rule(dy: Node, y: Node, a: Node, halves: bool = True) -> tuple[Node]:
-    """Where `halves`, of an element and its mirror image each has half."""
+    """The gradient by A; with `halves`, mirrored elements have half of it each."""
     n = y.shape[-1]
     halved = constant(np.tril(np.ones((n, n))) - np.eye(n) / 2)
     inverted = inverse(y)
@@ -301,7 +301,7 @@ def lu(a: Node, pivot: bool = True) -> tuple[Array, Array, Node, Node]:
 
 
 def lu_in_one(a: Node, pivot: bool = True) -> tuple[Array, Array, Node]:
-    """Likewise, L below the diagonal of U."""
+    """The same LU factorisation, with L below the diagonal of U."""
     order, pivots, low, up = lu(a, pivot)
     none = [(0, 0)] * (a.ndim - 2)
     right, below = up.shape[-1] - up.shape[-2], low.shape[-2] - up.shape[-2]
@@ -360,7 +360,7 @@ def qr(a: Node) -> tuple[Node, Node]:
 
 
 def pseudoinverse(a: Node) -> Node:
-    """Of a matrix of full rank."""
+    """The pseudoinverse of a matrix of full rank."""
     if a.shape[-2] < a.shape[-1]:
         return transposed(pseudoinverse(transposed(a)))
     q, r = qr(a)
@@ -368,7 +368,7 @@ def pseudoinverse(a: Node) -> Node:
 
 
 def reflected(a: Node, tau: Node, whole: bool = False) -> Node:
-    """The columns that Householder's vectors below a diagonal stand for, or all."""
+    """Columns of the matrix Q that Householder vectors below a diagonal define."""
     vectors = _lower(a, k=-1) + constant(np.eye(a.shape[-2], a.shape[-1]))
     q = constant(np.eye(a.shape[-2]))
     for i in reversed(range(tau.shape[-1])):
@@ -387,7 +387,7 @@ def _eigen(a: Array, like: Array | None = None) -> tuple[Array, Array]:
     w, v = np.linalg.eigh(np.where(fine, a, 0).astype(np.float64))
     w, v = w.astype(a.dtype), v.astype(a.dtype)
     eye = np.eye(a.shape[-1], dtype=a.dtype)
-    for _ in range(3):  # each doubles the digits, of which LAPACK has those of float64
+    for _ in range(3):  # each step doubles the digits, of which LAPACK's are float64's
         r, s = eye - product(_t(v), v), product(_t(v), product(a, v))
         diagonal = np.diagonal(s, axis1=-2, axis2=-1)
         w = diagonal / (1 - np.diagonal(r, axis1=-2, axis2=-1))
@@ -403,7 +403,7 @@ def _eigen(a: Array, like: Array | None = None) -> tuple[Array, Array]:
 
 
 def vectors(a: Node) -> Node:
-    """All eigenvectors; their signs stay, whatever moves the matrix a little."""
+    """All eigenvectors; their signs stay under small changes of the matrix."""
     like, bit = _eigen(a.value)[1].astype(np.float64), TURNED.get()
     if bit is not None:
         like = like * (1 - 2 * (np.arange(1, a.shape[-1] + 1) >> bit & 1))
@@ -425,14 +425,14 @@ def _vectors_rule(dy: Node, y: Node, a: Node, like: Array) -> tuple[Node]:
 
 
 def _carried(at: Any) -> tuple[Array, Array, Array]:
-    """Eigenvalues, vectors, and the error of the matrix seen from the vectors."""
+    """Eigenvalues, vectors, and the error of the matrix in the basis of the vectors."""
     w, v = _eigen(at.node.inputs[0].value)
     size = np.abs(v).astype(np.float64)
     return w.astype(np.float64), size, _t(size) @ _mirrored(at.e[0]) @ size
 
 
 def _vectors_error(at: Any) -> Array:
-    """No bound for vectors of values that rounding alone may make equal.
+    """E of eigenvectors, infinite if rounding may make two eigenvalues equal.
 
     There PyTorch divides by the difference; a function may still have a gradient.
     """

@@ -30,7 +30,7 @@ _MP.prec = 420  # bits: exact numbers of the tests have 400; extended precision 
 
 
 def _computed(double: Callable[..., Any], exact: Callable[..., Any]) -> Any:
-    """An array function: SciPy's in float64, mpmath's in what is wider."""
+    """A function of arrays: SciPy's in float64, mpmath's in wider types."""
 
     def one(x: Any, **attributes: Any) -> Any:
         ball = hasattr(x, "man_exp")  # a number of an exact library
@@ -59,10 +59,10 @@ _monotone = RULES["log"].error
 
 
 def _between_poles(at: Any) -> Any:
-    """As `_monotone`, where 0, -1, -2, ... are poles: none may be within reach."""
+    """As `_monotone`, but infinite if a pole (0, -1, -2, ...) is within reach."""
     x, h = at.node.inputs[0].value, at.u * at.e[0]
     pole = (h > 0) & (x - h <= 0) & (np.ceil(x - h) <= x + h)
-    # At its root a digamma is what log(x), 1 / (2 x) and more of their size leave.
+    # Near its root a digamma is what remains of log(x) - 1 / (2 x) and like terms.
     parts = np.isfinite(x) * float(at.node.attributes.get("n") == 0)
     return np.where(pole, np.inf, _monotone(at) + parts)
 
@@ -134,7 +134,7 @@ bessel_ie: Callable[..., Node] = _special(
 
 
 def log_ndtr(x: Node) -> Node:
-    """As PyTorch computes it, but each branch gets only the numbers it is chosen for.
+    """log_ndtr as in PyTorch, but each branch gets only the numbers that choose it.
 
     Elsewhere its slope may be infinite, and 0 times that is nan.
     """
