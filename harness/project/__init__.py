@@ -1,10 +1,10 @@
 """Project: where the checkout is, what git knows about it, and its JSON documents.
 
-- paths: `ROOT`, the project that is worked on, and what other interpreters import
+- paths: `ROOT`, the folder of the project, and the imports of other interpreters
 - git: commits, their order, and their files
-- lock: one run at a time; removes what killed runs left
-- requested: which backends run, by default and of what a change touches
-- traits: what is peculiar about a framework, as its file says
+- lock: one run at a time; removes the files of killed runs
+- requested: which backends run, by default and after a change
+- traits: the peculiarities of a framework, as its file declares them
 - documents: the JSON document that every command writes; the newest, merged
 - machines: the name of this machine
 - records: the types of all records and summaries

@@ -20,9 +20,9 @@ def descend(
     failing: Callable[[Input], Failure | None],
     end: float,
 ) -> tuple[Input, Failure]:
-    """The last input that fails, and how, on a way of `steps` to smaller ones.
+    """The last input that fails, and its failure, on a path of `steps` to smaller ones.
 
-    `failing` says how an input fails, if it does; `end` is on time.monotonic.
+    `failing` returns the failure of an input, if any; `end` is on time.monotonic.
     """
     moved = True
     while moved:
@@ -38,7 +38,7 @@ def descend(
 
 
 def plainer(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Ones, and the numbers rounded to one and to two significant digits, if other."""
+    """Ones, and the numbers to one and two significant digits, where these differ."""
     ones = np.ones(values.size)
     for flat in (ones, *([float(f"{v:.{n}e}") for v in values.flat] for n in (0, 1))):
         made = np.asarray(flat, values.dtype).reshape(values.shape)
@@ -46,14 +46,14 @@ def plainer(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
             yield made
 
 
-#: The index of an array of a shape that cuts it.
+#: A function of a shape: the index that shortens an array of that shape.
 Cut = Callable[[Sequence[int]], tuple[slice, ...]]
 
 
 def _cut(
     length: int, kept: slice, axis: int | None, shape: Sequence[int]
 ) -> tuple[slice, ...]:
-    """`kept` of the axes of that length; of the one with that number, if any."""
+    """The index that keeps `kept` of each axis of a length, or of one `axis` only."""
     return tuple(
         kept if n == length and axis in (None, place) else slice(None)
         for place, n in enumerate(shape)
@@ -61,9 +61,9 @@ def _cut(
 
 
 def cuts(shapes: Iterable[Sequence[int]]) -> Iterator[Cut]:
-    """Cuts of some tensors, to try in turn: of all equal lengths, then of one axis.
+    """Cuts of tensors, to try in turn: of all axes of a length, then of one axis.
 
-    To 1, to about a half, by one; what fails may lie at either end.
+    To 1, to about a half, by one; from either end, where the failure may lie.
     """
     lengths = {(axis, n) for shape in shapes for axis, n in enumerate(shape) if n > 1}
     whole = [(n, None) for n in {n for _, n in lengths}]

@@ -1,7 +1,7 @@
 """The one document that every command writes: encoded, decoded, merged and kept here.
 
 {"schema": 1, "environment": {...}, "summary": {...}, "records": [...]}, with the types
-of `harness.project.records`. Strict JSON: what is not a finite number is null. A file
+of `harness.project.records`. Strict JSON: numbers that are not finite are null. A file
 is replaced atomically, and read as a whole or refused with one line.
 """
 
@@ -35,9 +35,9 @@ from gradwatch.impls.catalogue import op_names
 
 SCHEMA = 1
 
-#: Bytes of a file that is read: more than the longest document, the agreement of all
-#: ops in four precisions (185 MiB). What is longer is not ours, and would fill the
-#: memory.
+#: The most bytes of a file that is read: more than the longest document, the agreement
+#: of all ops in four precisions (185 MiB). A longer file is not ours, and could fill
+#: the memory.
 LONGEST = 256 << 20
 
 T = TypeVar("T")
@@ -57,12 +57,12 @@ class Unreadable(Exception):
         self.why, self.file = why, str(file)
 
     def below(self, folder: Path) -> Unreadable:
-        """The same, with the file as it is called from a folder on."""
+        """A copy with the file's path relative to a folder."""
         return Unreadable(self.why, Path(self.file).relative_to(folder).as_posix())
 
 
 class Document(Struct, Generic[Record, Summary], tag_field="schema", tag=SCHEMA):
-    """What a run found, and where and when it was made."""
+    """The records of a run, their summary, and the environment of the run."""
 
     environment: Environment
     summary: Summary
@@ -96,10 +96,10 @@ def surroundings() -> Environment:
 def kept(
     file: Path, kind: Kind[Record, Summary]
 ) -> tuple[list[Record], list[Unreadable]]:
-    """The records of a document, none where there is no file; why it is not read."""
+    """The records of a document, or none, and the error of reading it, if any."""
     try:
         return read(file, kind).records if file.exists() else [], []
-    except Unreadable as error:  # whose frames hold the content
+    except Unreadable as error:  # a new one: the frames of this hold the content
         return [], [Unreadable(error.why, error.file)]
 
 
@@ -124,7 +124,7 @@ def compact(content: Any) -> str:
 
 
 def packed(content: Any) -> bytes:
-    """Return bytes for a pipe between processes: infinity stays what it is."""
+    """Return bytes for a pipe between processes; infinity is kept."""
     return _encoded(content, msgspec.msgpack.Encoder(enc_hook=_builtin))
 
 
@@ -140,7 +140,7 @@ def _encoded(
 
 
 def _builtin(value: Any) -> Any:
-    """Return NumPy's scalars, paths, and mappings of other types as what JSON has."""
+    """Return NumPy's scalars, paths, and other mappings as builtin types of JSON."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Path):
@@ -168,7 +168,7 @@ def write(content: Any, target: str | Path) -> None:
 
 
 def replace_file(target: Path, content: str | bytes) -> None:
-    """Write a file completely or not at all; what is no file, as /dev/null, is kept.
+    """Write a file completely or not at all; a device, such as /dev/null, is kept.
 
     Raises:
         OSError: The disk is full or the folder cannot be written; the old file is kept.
@@ -192,15 +192,15 @@ def replace_file(target: Path, content: str | bytes) -> None:
         os.replace(name, target)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):  # a full disk does not say of what
+        if isinstance(error, OSError):  # a full disk does not name the file
             raise OSError(error.errno, error.strerror, str(target)) from None
         raise
 
 
 # Reading ------------------------------------------------------------------------
 
-#: How often its own size a gzip file may have when expanded, beyond some megabytes:
-#: ours have 50 times. Zeros, or a million times `{},`, expand 1000 times.
+#: The most that a gzip file may expand to: a multiple of its size, plus some megabytes.
+#: Ours have 50 times their size. Zeros, or a million times `{},`, expand 1000 times.
 EXPANDED, ROOM = 200, 4 << 20
 _GZIP = b"\x1f\x8b"  # RFC 1952: no JSON begins with it
 
@@ -220,7 +220,7 @@ def bytes_of(source: str | Path) -> bytes:
             size = os.fstat(file.fileno()).st_size
             most = min(LONGEST, ROOM + size * EXPANDED) if zipped else LONGEST
             reader = gzip.GzipFile(fileobj=file) if zipped else file
-            asked = most + 1 if zipped else size  # a file's buffer is made at once
+            asked = most + 1 if zipped else size  # `read` allocates so much at once
             content = reader.read(asked) if size <= LONGEST else b""
     except FileNotFoundError:
         raise Unreadable("no such file", source) from None
@@ -239,7 +239,7 @@ def decoded(content: bytes, kind: type[T], source: str | Path) -> T:
 
     Raises:
         Unreadable: It is damaged or of another type; the message begins with `source`
-            and never has the whole of a value.
+            and quotes no whole value.
     """
     try:
         return msgspec.json.decode(content, type=kind)
@@ -262,7 +262,7 @@ def load(source: str | Path, kind: type[T]) -> T:
 
 
 class _Marked(Struct):
-    schema: int = 0  # no document has it
+    schema: int = 0  # of no document
 
 
 def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Summary]:
@@ -283,23 +283,23 @@ def read(source: str | Path, kind: Kind[Record, Summary]) -> Document[Record, Su
 
 # The newest -------------------------------------------------------------------------
 
-#: What the last runs found, merged: of each op, backend and case the newest verdict.
-#: One that was not found with the others of its document has a date and commit of its
-#: own. Outside of a project, and where `VARIABLE` is "off", nothing is kept.
+#: The merged records of the last runs: of each op, backend and case the newest verdict.
+#: A record of another run than its document's has a date and commit of its own. Outside
+#: of a project, and where `VARIABLE` is "off", nothing is kept.
 LATEST = ROOT / "results" / "latest"
 
-#: Is "off" where a run leaves no trace.
+#: The variable that is "off" where a run keeps no document.
 VARIABLE = "GRADWATCH_RESULTS"
 
-_PATIENCE = 60.0  # seconds, for another run that is writing
+_PATIENCE = 60.0  # seconds to wait for another run that is writing
 
 
 def is_kept() -> bool:
-    """Whether there is a project, and its runs leave a trace."""
+    """Whether there is a project whose runs keep their documents."""
     return not PROJECT.problem and os.environ.get(VARIABLE) != "off"
 
 
-#: The summary of two documents: the earlier, the newer, and the records of both.
+#: A function of two summaries, the newer one last, and the records of both documents.
 Combined = Callable[[Summary, Summary, Sequence[Record]], Summary]
 
 
@@ -310,7 +310,7 @@ def keep(
 ) -> str:
     """Merge a document into that of its kind; return why it was not kept, or "".
 
-    What another machine found before is moved aside, under that machine's name.
+    An earlier document of another machine is renamed with that machine's name.
     """
     if not is_kept():
         return ""
@@ -338,7 +338,7 @@ def merged(
     now: Document[Record, Summary],
     combined: Combined[Summary, Record],
 ) -> Document[Record, Summary]:
-    """Return the newer document, with what only the earlier one says."""
+    """Return the newer document, with the records that only the earlier one has."""
     if not kind.key:
         return now
     key = operator.attrgetter(*kind.key)

@@ -27,7 +27,7 @@ _REMOTE = re.compile(
     re.ASCII,
 )
 
-#: What a user's configuration must not change in what is read here.
+#: Options that keep a user's configuration from changing the output that we parse.
 _READABLE = ("-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-8")
 
 
@@ -53,7 +53,7 @@ def git(*arguments: str, root: Path = ROOT) -> str:
         NotTrusted: The checkout belongs to somebody else.
         NoCommit: It failed; the message is git's.
     """
-    # With what git sets for its hooks it would speak of another repository.
+    # The variables that git sets for its hooks would select another repository.
     kept = re.compile("(?!GIT_)|GIT_(CONFIG|CEILING|DISCOVERY|TEST)")
     environment = {k: v for k, v in os.environ.items() if kept.match(k)}
     try:
@@ -61,7 +61,7 @@ def git(*arguments: str, root: Path = ROOT) -> str:
             ["git", "-C", str(root), *_READABLE, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            env={**environment, "LC_ALL": "C"},  # the messages are looked into
+            env={**environment, "LC_ALL": "C"},  # the messages are parsed
         )
     except FileNotFoundError:
         raise NoCommit("git is not installed") from None
@@ -78,16 +78,16 @@ def git(*arguments: str, root: Path = ROOT) -> str:
 
 
 def _listed(*arguments: str, root: Path) -> list[str]:
-    # Lines would not do: a subject or a name may hold what else ends one (U+2028).
+    # Not by lines: a subject or a name may hold another line separator (U+2028).
     printed = git(*arguments, root=root)
     return printed.removesuffix("\0").split("\0") if printed else []
 
 
 @contextlib.contextmanager
 def checked_out(commit: str, root: Path = ROOT) -> Iterator[Path]:
-    """Extract a commit's files into a folder that is gone at the end.
+    """Extract a commit's files into a folder that is removed at the end.
 
-    Folders that a killed process left, whose lock nobody holds, are removed first.
+    Folders that killed processes left, whose locks are free, are removed first.
     """
     with scratch("checkout") as folder:
         tree, archive = folder / "tree", folder / "archive.tar"
@@ -118,12 +118,12 @@ def subject(commit: str, root: Path = ROOT) -> str:
 
 
 def _printable(text: str) -> str:
-    # Without what controls a terminal or turns its direction round.
+    # Without characters that control a terminal or change the writing direction.
     return "".join(filter(str.isprintable, text))
 
 
 def commit_pages(root: Path = ROOT) -> str:
-    """Return the address of commits at the code host, without the hash; "" of none.
+    """Return the address of commits at the code host, without the hash; or "".
 
     Only host and path are taken: a remote's address may hold a password.
     """
@@ -170,7 +170,7 @@ class Commit:
 
 
 def log(root: Path = ROOT) -> dict[str, Commit]:
-    """All commits of any branch or tag, by hash, oldest first; empty as `commits`."""
+    """All commits of any branch or tag, by hash, oldest first; none as in `commits`."""
     order = ("--all", "--reverse", "--topo-order", "-z", "--format=%H%x00%cI%x00%s")
     try:
         tags = {commit: name for name, commit in releases(root).items()}
@@ -204,7 +204,7 @@ def releases(root: Path = ROOT, upto: str = "") -> dict[str, str]:
 
 def newest_release(root: Path = ROOT) -> str:
     """The newest tag before HEAD that is a release; "" if there is none."""
-    with contextlib.suppress(NoCommit):  # there is a commit before HEAD
+    with contextlib.suppress(NoCommit):  # where no commit is before HEAD
         if matches := [f"--match={name}" for name in releases(root, "HEAD^")]:
             return git("describe", "--tags", "--abbrev=0", *matches, "HEAD^", root=root)
     return ""

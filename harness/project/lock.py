@@ -12,24 +12,24 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-STALE = 3600.0  # seconds: what is written hidden, and then renamed, takes a few
-_SWEPT = 10.0  # seconds, for who takes the lock of a folder for that of a killed run
+STALE = 3600.0  # seconds: writing a hidden file and renaming it takes a few
+_SWEPT = 10.0  # seconds: a run that removes old folders may hold the lock of a new one
 
 
 class Busy(Exception):
-    """Another process holds the lock; the message says for what."""
+    """Another process holds the lock; the message names its purpose."""
 
     exit_code = 2
 
 
 @contextlib.contextmanager
 def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
-    """Hold a lock, which goes with the process however that ends.
+    """Hold a lock, which is released however the process ends.
 
-    It is waited for, for at most `patience` seconds.
+    Wait for it for at most `patience` seconds.
 
     Raises:
-        Busy: Another process holds it still.
+        Busy: Another process still holds it.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -39,16 +39,16 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
     with lock:
         try:
             yield
-        finally:  # who waits for it sees that this file is no name's, and tries again
+        finally:  # a waiting process finds the file unlinked, and tries again
             file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def scratch(kind: str) -> Iterator[Path]:
-    """Yield a temporary folder that goes with this process, however that ends.
+    """Yield a temporary folder that is removed at the end.
 
-    Those of its kind that a killed process left, whose lock nobody holds, are removed
-    first.
+    Folders of the same kind that killed processes left, whose locks are free, are
+    removed first.
     """
     begins = f"gradwatch-{kind}-"
     for left in Path(tempfile.gettempdir()).glob(f"{begins}*/lock"):
@@ -58,7 +58,7 @@ def scratch(kind: str) -> Iterator[Path]:
         tempfile.TemporaryDirectory(
             prefix=begins, ignore_cleanup_errors=True
         ) as folder,
-        alone(Path(folder, "lock"), "its use", _SWEPT),  # another may be looking at it
+        alone(Path(folder, "lock"), "its use", _SWEPT),  # another run may probe it
     ):
         yield Path(folder)
 
@@ -66,7 +66,7 @@ def scratch(kind: str) -> Iterator[Path]:
 def remove_stale(target: Path) -> None:
     """Remove files that killed runs left when they were replacing a file or folder.
 
-    A new one is written beside it first, hidden, such as .agree.json.x7d_q.
+    A replacement is first written beside it as a hidden file like .agree.json.x7d_q.
     """
     for left in target.parent.glob(f".{glob.escape(target.name)}.*"):
         with contextlib.suppress(OSError):  # another run has removed it

@@ -1,7 +1,7 @@
-"""One name for one machine, in every command: its processor decides.
+"""One name for one machine, in every command, by its processor.
 
-asv keeps what a machine is in results/asv/NAME/machine.json; a name there belongs to
-the machine that it describes.
+asv keeps the description of a machine in results/asv/NAME/machine.json, which reserves
+the name for it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class OtherMachine(Exception):
 
 
 def memory() -> int:
-    """Bytes that this machine has."""
+    """The bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @functools.cache
 def traits() -> dict[str, str]:
-    """What this machine is, in the fields of asv's machine.json."""
+    """The description of this machine, in the fields of asv's machine.json."""
     cpu = platform.machine()
     with contextlib.suppress(OSError):  # of Linux
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ def machine_name(folder: Path = RECORDED) -> str:
 
 
 def differences(folder: Path, name: str) -> list[str]:
-    """In what the machine of that name differs from this; empty if not recorded."""
+    """The differences of this machine from the one of a name; none if not recorded."""
     from gradwatch.harness.project import documents  # which imports this
 
     file = folder / name / "machine.json"
@@ -90,5 +90,5 @@ def differences(folder: Path, name: str) -> list[str]:
 
 
 def has_cuda() -> bool:
-    """Whether this machine has a CUDA driver, found without starting it."""
+    """Whether this machine has a CUDA driver; does not start it."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()

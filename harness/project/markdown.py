@@ -10,21 +10,21 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def cell(text: str) -> str:
-    """Text as one line that ends no table cell, starts no markup and calls nobody.
+    """Text as one line that ends no table cell, starts no markup and mentions nobody.
 
-    A space of no width follows what would mention a person or an issue.
+    A zero-width space follows each @ or # that would mention a person or an issue.
     """
     text = re.sub(r"(?<!\w)([@#])(?=\w)", "\\1\u200b", text)
     return " ".join(re.sub(r"([|<>*`\[\]\\])", r"\\\1", text).split())
 
 
 def code(text: str) -> str:
-    """The same, set as code; a backtick in it would end that, so it becomes a quote."""
+    """Text as code in one line; a backtick, which would end it, becomes a quote."""
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"
 
 
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """A table; its cells are written as they are."""
+    """A table; its cells are not escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 

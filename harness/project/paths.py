@@ -1,14 +1,14 @@
-"""The project that is worked on, and where our own packages lie.
+"""The project whose operations are judged, and the paths of our own packages.
 
 The project is the nearest folder, from the current one upwards, whose pyproject.toml
 has a table [tool.gradwatch]; without one it is the checkout that this file is part of.
-It is found once, when this module is imported, and the processes that we start are told
-of it by an environment variable:
+It is found once, when this module is imported, and an environment variable passes it to
+the processes that we start:
 
     [tool.gradwatch]
     ops = ["gradwatch_ops"]                # folders with op pages
     backends = ["my_backends"]             # folders with files like impls/backends/*.py
-    measures = ["mykernels"]               # a change of these makes a commit differ
+    measures = ["mykernels"]               # other code whose changes are measured
     python = {torch = ".venv/bin/python"}  # interpreters, where not the running one
 """
 
@@ -23,11 +23,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Tells child processes of a project that has a table; impls/catalogue.py reads it too.
+#: Passes a project with a table to child processes; impls/catalogue.py reads it too.
 VARIABLE = "GRADWATCH_PROJECT"
 
 #: The checkout, or the installed package: `harness` and `impls` lie in it. The package
-#: `gradwatch` of a checkout has links to them: modules are called as in the wheel.
+#: `gradwatch` of a checkout links to them, so modules have the same names as installed.
 SOURCE = Path(__file__).resolve().parents[2]
 
 INSTALLED = not (SOURCE / "gradwatch").is_dir()
@@ -35,10 +35,10 @@ INSTALLED = not (SOURCE / "gradwatch").is_dir()
 
 @dataclass(frozen=True)
 class Project:
-    """Whose operations are judged; every folder is relative to `root`.
+    """A project, whose operations are judged; every folder is relative to `root`.
 
-    `measures` are folders and files, or patterns of git's. `table` says that a table
-    [tool.gradwatch] stands in the root; `problem` is why nothing can be done here.
+    `measures` are folders and files, or patterns of git's. `table` says whether the
+    root has a table [tool.gradwatch]; `problem` is why no command can run here.
     """
 
     root: Path
@@ -51,20 +51,20 @@ class Project:
 
     @property
     def code(self) -> tuple[str, ...]:
-        """What a commit is measured by: a step is a step of these files."""
+        """The files and folders that a commit's measurements are attributed to."""
         return (*self.measures, *self.ops, *self.backends)
 
     @property
     def instrument(self) -> tuple[str, ...]:
-        """What measures, and lies in the project: of an installed copy, settings."""
+        """The files of the project that measurements run on: our own, or settings."""
         ours = ("harness", "benchmarks", "requirements")
         return ("asv.conf.json",) if self.table else (*ours, "asv.conf.json")
 
     def files(self, op: str) -> tuple[str, ...]:
-        """Return git's patterns of what an op runs; "*" for all pages at once.
+        """Return git's patterns of the files that an op runs; "*" for all pages.
 
-        A page imports none of the others, so theirs are not among them; what its folder
-        holds besides pages has a name that begins with an underscore.
+        A page imports none of the others, so theirs are not among them; other files in
+        its folder have names that begin with an underscore.
         """
         pages = [
             f"{folder}/{name}" for folder in self.ops for name in (f"{op}.py", "_*")
@@ -74,14 +74,14 @@ class Project:
         return tuple(f":(glob){one}" for one in (*self.measures, *folders, *pages))
 
     def paths(self, root: Path) -> list[Path]:
-        """What to import the project's own modules from; `root` may be a commit's."""
+        """The import path of the project's own modules; `root` may be a commit's."""
         if not self.table:
             return [] if INSTALLED else [SOURCE]
         parents = [(root / name).parent for name in self.measures if "*" not in name]
         return list(dict.fromkeys([root, *parents]))
 
     def variables(self, root: Path) -> dict[str, str]:
-        """Environment variables for a process that runs what lies in `root`."""
+        """Environment variables for a process that runs the code in `root`."""
         if not self.table:
             return {}
         paths = [str(path) for path in self.paths(root)]
@@ -90,7 +90,7 @@ class Project:
 
 
 def find(start: Path, variables: Mapping[str, str]) -> Project:
-    """The project of a folder; without one it says so in `problem`."""
+    """The project of a folder; without one, a `Project` with a `problem`."""
     inherited = variables.get(VARIABLE)
     if inherited:
         return _decoded(json.loads(inherited))
@@ -123,7 +123,7 @@ def _decoded(fields: Mapping[str, Any]) -> Project:
 
 
 def _read(file: Path) -> Project:
-    """A table; what is wrong with it becomes the `problem`."""
+    """The project of a table; its mistakes become the `problem`."""
     try:
         table = toml(file)["tool"]["gradwatch"]
         if wrong := "; ".join(_wrong(table)):
@@ -152,7 +152,7 @@ def toml(file: Path) -> dict[str, Any]:
 
 
 def _wrong(table: Mapping[str, Any]) -> Iterator[str]:
-    """What a table says that it must not."""
+    """The mistakes in a table [tool.gradwatch], a line each."""
     for name in sorted({*table} - {*_DEFAULTS}):
         yield f"[tool.gradwatch] has no {name!r}; it has {', '.join(_DEFAULTS)}"
     for name in _LISTS:
@@ -173,7 +173,7 @@ os.environ.update(PROJECT.variables(ROOT))
 
 # Other interpreters ------------------------------------------------------------
 
-#: The first code that such an interpreter runs; the function below makes `place`.
+#: The first code that another interpreter runs; the function below makes `place`.
 START = """
 import importlib.util, os, sys
 def bring(name, folder):
@@ -202,10 +202,10 @@ sys.meta_path.insert(0, Old())
 
 
 def place(measured: Path) -> dict[str, Any]:
-    """What START needs to run the operations that lie in `measured`: builtin types.
+    """The `place` with which START runs the operations in `measured`: builtin types.
 
-    In a checkout these are its `impls`; all else of ours is this version's. `gradwatch`
-    is imported by its folder, so the interpreter's path cannot change which one it is.
+    In a checkout these are its `impls`; all our other code is this version's.
+    `gradwatch` is imported by its folder, whatever the interpreter's path is.
     """
     packages = {"gradwatch": SOURCE}
     if not INSTALLED:

@@ -1,8 +1,8 @@
-"""The records of all documents, each field spelt once.
+"""The types of all records and summaries.
 
 A document is `{"schema": 1, "environment": ..., "summary": ..., "records": [...]}`; a
-`Kind` says of what type the last two are. A field that older documents lack has a
-default; one that is not known is passed over. docs/schema.json is generated from here.
+`Kind` has the types of the last two. A field that older documents lack has a default;
+an unknown one is ignored. docs/schema.json is generated from here.
 Numbers that are not finite are null in JSON and None here. Times are in seconds.
 """
 
@@ -25,12 +25,12 @@ Number = float | None  # None: not finite, or not known
 
 
 def finite(value: float) -> Number:
-    """A number as records hold it."""
+    """A number of a record: None if it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
 class Environment(Struct, kw_only=True):
-    """Where and from what a document was made; no path, no host name.
+    """The machine, versions, commit and date of a document; no path, no host name.
 
     dirty: whether files differed from the commit. date: ISO 8601.
     """
@@ -46,9 +46,9 @@ class Environment(Struct, kw_only=True):
 
 
 class CaseRecord(Struct, kw_only=True):
-    """What was found of a case of an op, on a device and in a precision.
+    """A result for a case of an op, on a device and in a precision.
 
-    date, commit: where it was not found with the others of its document.
+    date, commit: where they are not its document's.
     """
 
     op: str
@@ -65,18 +65,18 @@ class CaseRecord(Struct, kw_only=True):
 class AgreeRecord(CaseRecord, kw_only=True):
     """The verdict on one tensor of one case on one backend.
 
-    tensor: "dx" for the gradient of x, the name of an output or state, "all" of a run
-    that gave none. ratio: the largest error in rounding radii, and limit what is
-    allowed; ratio and radius have six digits. got, expected, radius: at worst_index;
+    tensor: "dx" for the gradient of x, the name of an output or state, "all" for a run
+    without any. ratio: the largest error in rounding radii; limit: the allowed one;
+    ratio and radius have six digits. got, expected, radius: at worst_index;
     radius_kind says whether the radius is the bound or the spread, or of the tensor as
     a whole (norm, projection). compute: the widest precision of intermediate values
-    with which the tensor is consistent. vacuous: the share of elements of which the
-    comparison can say nothing. message: the verdict in a sentence, empty where the
-    tensor agrees. diagnosis: the mistake in the right backward that gives what came
-    back, where one is known, of unexpected verdicts. order: vjp (the gradient), jvp or
+    with which the tensor is consistent. vacuous: the share of elements that the
+    comparison cannot judge. message: the verdict in a sentence, empty where the tensor
+    agrees. diagnosis: the mistake in the right backward that results in this tensor,
+    where one is known, for unexpected verdicts. order: vjp (the gradient), jvp or
     hvp, whose tensors are called jvp.y, hvp.dx, hvp.ddy (harness/judging/orders.py).
-    flags: of the case: its attributes that are true or false ("training",
-    "not-training"), and "empty".
+    flags: the case's attributes that are true or false ("training", "not-training"),
+    and "empty".
     """
 
     regime: str
@@ -103,7 +103,7 @@ class AgreeRecord(CaseRecord, kw_only=True):
 
     @property
     def distance(self) -> Number:
-        """The ratio, infinite where a number that was compared is none; else None."""
+        """The ratio: inf where it is not finite, None where nothing was compared."""
         if self.verdict in NUMBERLESS:
             return None
         return math.inf if self.ratio is None else self.ratio
@@ -123,11 +123,10 @@ class AgreeRecord(CaseRecord, kw_only=True):
 class AgreeSummary(Struct, kw_only=True):
     """Counts of a run of the agreement suite.
 
-    missing: why a backend was not asked. sampled: what was judged of one that was asked
-    in part, and why. pairs: for each op and pair of backends the largest |a - b| over
-    the sum of both radii; null is infinite. unrepeatable: cases of which a second run
-    was not bitwise equal. machines: of the hosts that judged, where it was not done
-    here.
+    missing: why a backend did not run. sampled: the part judged of a backend that was
+    judged in part, and why. pairs: for each op and pair of backends the largest |a - b|
+    over the sum of both radii; null is infinite. unrepeatable: cases of which a second
+    run was not bitwise equal. machines: the hosts that judged, if not this machine.
     """
 
     judged: int = 0
@@ -147,7 +146,7 @@ class AgreeSummary(Struct, kw_only=True):
 class CheckRecord(Struct, kw_only=True):
     """One function that was checked, by `gradwatch check` or in a test.
 
-    name: of the function, and what it was held against. test: which one, or "". told:
+    name: of the function and its reference. test: the name of the test, or "". told:
     the outcome in a line; message: of the worst tensor, where it does not pass.
     tensors: how many judgements. date, commit: where they are not its document's.
     """
@@ -164,7 +163,7 @@ class CheckRecord(Struct, kw_only=True):
 
 
 class FindingRecord(Struct, kw_only=True):
-    """A disagreement that the fuzzer found and shrank: a line of a findings' index.
+    """A disagreement that the fuzzer found and shrank: a line of an index of findings.
 
     record: of the worst tensor. part: the first that fails: forward, backward, state,
     or run for all. shapes: of the inputs. script: the file that reproduces it.
@@ -178,7 +177,7 @@ class FindingRecord(Struct, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it shows, beside op, backend and verdict."""
+        """The part, precision and flags in which it fails, as part of its name."""
         record = self.record
         rounds = record.verdict == "nonfinite" or bool(record.radius)
         dtype = record.dtype if rounds and record.tensor != "all" else ""
@@ -198,7 +197,7 @@ class FindingRecord(Struct, kw_only=True):
 
 
 class FuzzSummary(Struct, kw_only=True):
-    """How many trials were tried; failed: by op, why its page could not be run."""
+    """Counts of a run of the fuzzer; failed: by op, why its page could not be run."""
 
     tried: int = 0
     findings: int = 0
@@ -210,10 +209,10 @@ class FuzzSummary(Struct, kw_only=True):
 
 
 class TimeRecord(CaseRecord, kw_only=True):
-    """What one phase takes on one backend: the median with its 95 % interval.
+    """The time of one phase on one backend: the median with its 95 % interval.
 
-    samples: seconds a call, evenly spread over the `taken` ones. faults: page faults a
-    call. first: the first forward and backward. bytes, flops: the least that the
+    samples: seconds per call, evenly spread over the `taken` ones. faults: page faults
+    per call. first: the first forward and backward. bytes, flops: the least that the
     formula needs. doubts: why the figure may mislead.
     """
 
@@ -245,7 +244,7 @@ class CompareRecord(CaseRecord, kw_only=True):
     """The time of b over that of a, with its interval and the noise of either side.
 
     pairs: of fresh processes, 1 for one process. backend: where both sides are commits
-    or versions. short: why it is not resolved. seconds: what the comparison took.
+    or versions. short: why it is not resolved. seconds: of the comparison.
     """
 
     a: str
@@ -268,7 +267,7 @@ class CompareRecord(CaseRecord, kw_only=True):
 
 
 class CompareSummary(Struct, kw_only=True):
-    """How many verdicts of each kind, and what could not be compared."""
+    """The number of verdicts of each kind; failed: comparisons that were impossible."""
 
     faster: int = 0
     slower: int = 0
@@ -277,17 +276,17 @@ class CompareSummary(Struct, kw_only=True):
     failed: list[str] = []
 
 
-# The judges on trial ---------------------------------------------------------------
+# The judges tested by planted errors -----------------------------------------------
 
 Shares = dict[str, float]  # by judge
 
 
 class PlantedRecord(Struct, kw_only=True):
-    """One planted error in one precision: in how many runs, and who caught it.
+    """One planted error in one precision: its runs, and how many each judge caught.
 
-    silent: runs in which no comparison could say anything. counted: those in which the
-    error exceeds the unit roundoff. asked, caught: how many of these, by judge.
-    diagnosed, named: of how many it was said what is wrong, and how often rightly.
+    silent: runs that no comparison could judge. counted: those in which the error
+    exceeds the unit roundoff. asked, caught: how many of these, by judge. diagnosed,
+    named: how many had a diagnosis, and how many the right one.
     """
 
     op: str
@@ -303,7 +302,7 @@ class PlantedRecord(Struct, kw_only=True):
 
 
 class Detection(Struct, kw_only=True):
-    """What share of the planted errors of a precision and effect each judge catches."""
+    """The share of planted errors that each judge catches, by precision and effect."""
 
     dtype: str
     effect: str
@@ -312,9 +311,9 @@ class Detection(Struct, kw_only=True):
 
 
 class CaughtMistakes(Struct, kw_only=True):
-    """Runs of a mistake, or a kind of them, and how many were caught, or named.
+    """The runs of a mistake, or of a kind of them, and how many were caught, or named.
 
-    Of double backwards those count in which a tensor moves by 1e-6 or more.
+    A run of a double backward counts if a tensor moves by 1e-6 or more.
     """
 
     mistake: str
@@ -323,7 +322,7 @@ class CaughtMistakes(Struct, kw_only=True):
 
 
 class FalseAlarms(Struct, kw_only=True):
-    """What share of the right tensors of a precision each judge accuses."""
+    """The share of a precision's right tensors that each judge rejects."""
 
     dtype: str
     tensors: int
@@ -340,7 +339,7 @@ class Accused(Struct, kw_only=True):
 
 
 class Requirement(Struct):
-    """What is required of the judge, what was found, and whether that is enough."""
+    """A requirement on the judge, the figure found, and whether it is met."""
 
     required: str
     found: str
@@ -348,7 +347,7 @@ class Requirement(Struct):
 
 
 class SelftestSummary(Struct, kw_only=True):
-    """The judges on trial in tables; `missing` says why a backend took no part."""
+    """The tables of a selftest; `missing` says why a backend took no part."""
 
     planted: int = 0
     ops: int = 0
@@ -366,7 +365,7 @@ class SelftestSummary(Struct, kw_only=True):
 
 
 class NoSummary(Struct):
-    """That of a document of which nothing is known."""
+    """The empty summary of a document without one."""
 
 
 # The history -----------------------------------------------------------------------
@@ -380,8 +379,9 @@ class AlertRecord(Struct, kw_only=True):
     """A series that has changed its level; see docs/watch.md.
 
     range: from the newest measured commit at the old level to the first at the new.
-    candidates: how many commits it can have been. low, high: of relative_change, at
-    95 %. why: what state rests on. fails: whether the run is not as expected.
+    candidates: the number of commits that may be the cause. low, high: the 95 %
+    interval of relative_change. why: the reason for state. fails: whether the run is
+    not as expected.
     """
 
     series: str
@@ -409,9 +409,9 @@ class AlertRecord(Struct, kw_only=True):
 
 
 class WatchSummary(Struct, kw_only=True):
-    """reference: the release that changes are counted from. states: how many of each.
+    """reference: the release that changes are counted from. states: alerts of each.
 
-    warnings: what could not be looked at, a line each.
+    warnings: a line for each series or file that could not be examined.
     """
 
     series: int = 0
@@ -422,7 +422,7 @@ class WatchSummary(Struct, kw_only=True):
 
 
 class ConfirmationRecord(Struct):
-    """Two commits compared: key names series and commits; null is infinite."""
+    """A comparison of two commits: key names series and commits; null is infinite."""
 
     key: str
     ratio: Positive | None
@@ -434,10 +434,10 @@ class ConfirmationRecord(Struct):
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is not as expected.
+    """A result of a night that is not as expected.
 
     what: the tensor, the metric or the like. told: a line about it. new: whether the
-    night before had it not; it is the same if all but told and new are.
+    night before lacked it; two are the same if all fields but told and new are equal.
     """
 
     part: str
@@ -449,7 +449,7 @@ class Problem(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes it the same on another night."""
+        """The fields that identify the same problem on another night."""
         return self.part, self.op, self.backend, self.what
 
 
@@ -457,7 +457,7 @@ PartState = Literal["passed", "failed", "broken", "skipped"]
 
 
 class PartRecord(Struct, frozen=True):
-    """How a part of a night ended, and what it took; "broken" is one that raised."""
+    """The end of a part of a night, and its seconds; "broken" is one that raised."""
 
     name: str
     state: PartState
@@ -466,7 +466,7 @@ class PartRecord(Struct, frozen=True):
 
 
 class NightlySummary(Struct, kw_only=True):
-    """The parts, and how many problems are new, known from before, and gone."""
+    """The parts of a night; the numbers of new and known problems; those gone."""
 
     parts: list[PartRecord] = []
     new: int = 0
@@ -484,8 +484,8 @@ Summary = TypeVar("Summary", bound=Struct)
 class Kind(Generic[Record, Summary]):
     """A kind of document: the command that writes it, and the types in it.
 
-    key: the fields by which a newer record takes the place of an older one in
-    results/latest; without any a newer document does.
+    key: a newer record replaces an older one in results/latest that has equal fields
+    of these names; without any, a newer document replaces the older one.
     """
 
     name: str

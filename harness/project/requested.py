@@ -1,7 +1,7 @@
-"""Which backends run an op: those whose dialect its page has, and not too costly.
+"""The backends that run an op: its page has their dialect, and they are not costly.
 
-The traits of such a backend say the cost. Whole frameworks are on request, too, until
-their environment is made (`gradwatch.harness.workers.interpreters.on_request`).
+A costly backend runs on request; its traits state the cost. Some whole frameworks do,
+until their environment is made (`gradwatch.harness.workers.interpreters.on_request`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gradwatch.impls.contract import DIALECTS, Op, Unsupported
 
 
 class Required(Exception):
-    """A required backend or device is not here; the message says why."""
+    """A required backend or device is missing; the message says why."""
 
     exit_code = 3
 
 
 def by_default() -> tuple[str, ...]:
-    """Names of the backends that run where none is named."""
+    """The names of the backends that run where none is named."""
     return tuple(name for name in backend_names() if not traits_of(name).on_request)
 
 
 def left_out() -> dict[str, str]:
-    """Why the others do not, and how to ask for one."""
+    """The reason why each other backend does not, and the option that runs it."""
     return {
         name: f"runs only on request ({cost}); --backend {name} asks for it"
         for name in backend_names()
@@ -45,7 +45,7 @@ def dialect_of(backend: str) -> str:
 
 
 def has_dialect(op: Op, backend: str) -> bool:
-    """Whether a page has what a backend runs; no framework is imported for it."""
+    """Whether a page has the dialect of a backend; imports no framework."""
     try:
         op.said(dialect_of(backend), framework_of(backend))
     except Unsupported:
@@ -60,11 +60,11 @@ def affected(
     backends: Sequence[str] = (),
     root: Path = ROOT,
 ) -> list[tuple[str, str]]:
-    """Return op and backend of all that run different files at two commits.
+    """Return the pairs of op and backend whose files differ between two commits.
 
-    Without `ops` of all, and without `backends` of those that run by default. A page
-    concerns its op, a backend's file that backend, any other file that a commit is
-    measured by all of them. Raises NoCommit where one is no commit.
+    By default, `ops` are all and `backends` those that run by default. A page concerns
+    its op, a backend's file that backend, any other file of `Project.code` all of them.
+    Raises NoCommit where one is no commit.
     """
     found = set[tuple[str, str]]()
     for file in map(Path, git.changed_between(old, new, *PROJECT.code, root=root)):

@@ -1,4 +1,4 @@
-"""The verdicts on a tensor: the names that records hold, and what stands for them."""
+"""The verdicts on a tensor: their names in records, their meanings and their signs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Verdict = Literal[
 VERDICTS = get_args(Verdict)
 PASSING = ("agree", "convention", "imprecise", "vacuous", "unsupported")
 
-#: Nothing was compared: there is no ratio, rather than an infinite one.
+#: Verdicts without a comparison: they have no ratio, rather than an infinite one.
 NUMBERLESS = ("unsupported", "malformed", "error", "crash", "timeout")
-#: The process that was asked has ended, or was ended.
+#: Verdicts on a process that has ended, or was killed.
 DEATHS = ("crash", "timeout")
 
-#: What those say that a newcomer cannot guess.
+#: The meanings of verdicts that a newcomer cannot guess.
 MEANINGS = {
     "convention": "right, with its own choice at a tie",
     "imprecise": "right, but more is lost than in other algorithms",
@@ -39,7 +39,7 @@ MEANINGS = {
     "timeout": "it did not answer in time",
 }
 
-# A verdict is told by its sign as well as by its colour.
+# A verdict is shown by its sign as well as by its colour.
 SIGNS = {
     "agree": ("✓", "green"),
     "convention": ("≈", "cyan"),

@@ -45,7 +45,7 @@ PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 
 def remote_sample(worker: Worker, step: str, phase: Phase, calls: int) -> Reading:
-    """One sample by the worker's own clock: without the communication."""
+    """Take a sample by the worker's own clock, without the communication."""
     reply = worker.ask("sample", step=step, phase=phase, calls=calls)
     return Reading(*reply["reading"])
 
@@ -54,12 +54,12 @@ def remote_sample(worker: Worker, step: str, phase: Phase, calls: int) -> Readin
 def workers(
     start: Callable[[Any], Worker] = lambda name: Worker(interpreter_of(name)),
 ) -> Iterator[Callable[[Any], Worker]]:
-    """One worker per framework, or place, from its first use on; all end at the end."""
+    """Yield a function that returns the worker of a framework or place; end all."""
     started: dict[Any, Worker] = {}
 
     def worker(place: Any) -> Worker:
         if (one := started.get(place)) is None or not one.alive:
-            if one:  # a crash costs what was timed then
+            if one:  # it has crashed, and its times are lost
                 one.close()
             one = started[place] = start(place)
         return one
@@ -81,8 +81,8 @@ def prepare_steps(
 ) -> Mapping[str, Any]:
     """Let a worker prepare steps; `steps` maps the key of a step to its backend.
 
-    `sources` are one trial with several sets of numbers, between which the steps move;
-    all processes that are timed in turn get the same `seed` for these moves.
+    `sources` are one trial with several sets of numbers, between which the inputs
+    change; all processes that are timed in turn get the same `seed` for these changes.
     """
     backend = next(iter(steps.values()))
     payload, *others = (Task(one, backend, device).payload() for one in sources)
@@ -100,7 +100,7 @@ def take_in_turn(
     budget: float,
     seed: int,
 ) -> tuple[dict[tuple[str, Phase], Samples], Claims]:
-    """Time prepared steps, by their keys, in turn: the samples, and what they claim."""
+    """Time prepared steps, by their keys, in turn; return samples and claimed times."""
     runs = {
         (key, phase): partial(remote_sample, worker, key, phase)
         for key, worker in steps.items()
@@ -126,9 +126,9 @@ def time_trial(
 ) -> tuple[list[TimeRecord], dict[str, str]]:
     """Time both phases of a trial on backends that agree, all of them in turn.
 
-    `worker` gives that of a framework; `budget` is in seconds, for the whole trial. The
-    backends were judged and pass. Returns a record for each backend and phase, and the
-    reasons for missing ones.
+    `worker` returns the worker of a framework; `budget` is in seconds, for the whole
+    trial. The backends were judged and pass. Returns a record for each backend and
+    phase, and the reasons for missing ones.
     """
     untimed: dict[str, str] = {}
     ready: dict[str, tuple[Worker, Mapping[str, Any]]] = {}
@@ -187,7 +187,7 @@ def time_trial(
 
 PAIRS = 16  # process pairs by default: they reduce a spread of 5.5 % to 1.5 %
 SAMPLED = 0.5 * PAIRS  # seconds of sampling by default; starting takes five times that
-LEAST = 0.03  # of the time: less is not called slower, nor faster
+LEAST = 0.03  # of the time: a smaller change is neither slower nor faster
 
 
 class WrongGradient(Died):
@@ -204,7 +204,7 @@ class Side:
 
     @property
     def place(self) -> tuple[str, Path]:
-        """What sides have in common that can share a process: framework and commit."""
+        """The framework and commit: sides with the same ones can share a process."""
         return framework_of(self.backend), self.measured
 
 
@@ -212,8 +212,8 @@ class Side:
 class Plan:
     """Trial and budget of a comparison; the budget is for all pairs of a phase.
 
-    A change by less than `least`, a share of the time, is none. `enough` is told after
-    each pair how many there are, and says whether no more shall be started.
+    A change by less than `least`, a share of the time, is none. `enough` is called with
+    the number of pairs after each, and returns whether to stop.
     """
 
     trial: Trial
@@ -233,14 +233,14 @@ def compare_phases(
 
     They share a process if possible, which is the most precise. Otherwise several pairs
     of fresh processes are used, because each process has its own bias, which more calls
-    in it do not reveal. It is random which side of a pair starts first. All phases are
-    timed in the same pairs: starting takes longer than timing.
+    in it do not reveal. The sides of a pair start in random order. All phases are timed
+    in the same pairs: starting takes longer than timing.
 
     Raises:
         WrongGradient: A side does not agree; both are judged before the timing.
         Absent: A framework or the device is missing.
-        Died: A worker was lost, or the op failed, or the calls that were timed may not
-            have done their work.
+        Died: A worker was lost, the op failed, or the timed calls may not have done
+            their work.
     """
     started = time.monotonic()
     order, sources = random.Random(plan.seed), variants(plan.trial, plan.seed)
@@ -308,9 +308,9 @@ def _check(worker: Worker, side: Side, plan: Plan) -> None:
 
 @contextlib.contextmanager
 def judging() -> Iterator[Callable[[Side, Side, Plan], None]]:
-    """Gives a judge of sides that are not timed; it raises WrongGradient, too.
+    """Yield a judge of sides that are not timed; it raises WrongGradient, too.
 
-    Its workers are shared by all that it is asked about.
+    All sides that it judges share its workers.
     """
     with workers(_started) as worker:
 
@@ -328,21 +328,21 @@ def _started(place: tuple[str, Path, int]) -> Worker:
 
 
 def _logs(pairs: Sequence[Comparison]) -> tuple[list[float], list[float]]:
-    """The logarithms of the ratios, and of the noises."""
+    """The logarithms of the ratios of pairs, and those of their noises."""
     ratios = [math.log(pair.ratio.value) for pair in pairs]
     return ratios, [math.log(pair.noise.value) for pair in pairs]
 
 
-#: Pairs in a row that give the same answer before the others are left out.
+#: Pairs in a row with the same answer after which no further ones are started.
 AGREEING = 2
 
 
 def is_clear(ratios: Sequence[float], noises: Sequence[float], least: float) -> bool:
     """Whether more pairs could hardly change the answer; both are logarithms.
 
-    The verdict is one, with an interval wholly beyond a change by `least` or wholly
-    within, and was so before the last pair, too. A look after each pair favours no
-    answer: of two alike sides it would have to leave the border of `least`, not 1.
+    The verdict is resolved, with an interval wholly beyond a change by `least` or
+    wholly within, and was the same before the last pair. Stopping early favours no
+    answer: of two equal sides the interval would have to pass `least`, not 1.
     """
     if len(ratios) <= FEWEST:
         return False

@@ -1,8 +1,8 @@
 """The worker's side of timing: prepares steps once, then takes samples on request.
 
 The main process (harness/timing/compare.py) asks for one sample at a time, so that
-implementations in several interpreters are timed in turn. Inputs change all the while,
-and results are kept for it to judge: `kept`.
+implementations in several interpreters are timed in turn. Inputs change between calls,
+and results are kept for the main process to judge: `kept`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Request = Mapping[str, Any]
 
 AWAKE = 500_000  # nanoseconds of calls before a sample
 
-#: Rounds that a phase is given time for, in each of several processes, and the most
-#: seconds that it may take: OneFlow sums a megabyte in 40 ms on a CPU.
+#: Rounds that a slow phase gets in each of several processes, and the most seconds for
+#: them: OneFlow sums a megabyte in 40 ms on a CPU.
 ROUNDS = 3
 LONGEST = 0.5
 
-#: Seconds for which a GPU may seem at work after the last event: to wait for a device
-#: that is idle takes some 10 us, and a host that is busy takes longer. More than that
-#: is work on another stream. Looked at are one call, and as many in a row as show
-#: `LONG_BESIDE` times that, at most `IN_A_ROW`, since a device's queue holds about a
-#: thousand kernels: what each hides on the same stream adds up.
+#: Seconds for which a GPU may seem busy after the last event: the wait for an idle GPU
+#: takes some 10 us, and longer on a busy host. More is work on another stream. One call
+#: is examined, and as many in a row as show `LONG_BESIDE` times that, at most
+#: `IN_A_ROW`, since a device's queue holds about a thousand kernels: the work that each
+#: call hides on the same other stream adds up.
 BESIDE, LONG_BESIDE, IN_A_ROW = 1e-4, 20, 64
 
 _ready: dict[str, Rotation] = {}
@@ -66,7 +66,7 @@ def prepare(request: Request) -> dict[str, Any]:
     if why := why_not_timed(problem_of(request).device):
         raise RuntimeError(why)
     backends = {key: load_backend(name) for key, name in options["steps"].items()}
-    # One more at least, so that a step can move.
+    # At least one more source, so that the inputs can change.
     sources = [problem_of(one) for one in (request, *options.get("others", [request]))]
     places = [Place(sources), Place(sources)]
     first, peaks = {}, {}
@@ -82,7 +82,7 @@ def prepare(request: Request) -> dict[str, Any]:
 
 
 def sample(request: Request) -> dict[str, Any]:
-    """One sample of one phase of one step: seconds per call, and page faults.
+    """Take a sample of a phase of a step: seconds per call, and page faults.
 
     Some calls before it are not timed, because others have used the core meanwhile.
     """
@@ -94,11 +94,11 @@ def sample(request: Request) -> dict[str, Any]:
 
 
 def in_turn(request: Request) -> dict[str, Any]:
-    """Samples of one phase of all steps, in this process: seconds a call, by key.
+    """Time a phase of all steps in turn in this process: seconds per call, by key.
 
     `seconds` is the budget of each step; slow ones get `ROUNDS` rounds, or `LONGEST`.
     """
-    gc.enable()  # the clock holds it itself
+    gc.enable()  # `interleave` disables it itself
     once = sum(seconds_of(one.steps[0]) for one in _ready.values())
     budget = max(request["seconds"] * len(_ready), min(ROUNDS * once, LONGEST))
     timer = timer_of(next(iter(_ready.values())).steps[0])
@@ -111,10 +111,10 @@ def in_turn(request: Request) -> dict[str, Any]:
 
 
 def kept(request: Request) -> dict[str, Any]:
-    """Return what timed calls of a step computed, and what speaks against their times.
+    """Return results of timed calls of a step, and the reasons against its times.
 
-    `results` holds by phase the kept results, packed; `against` a line for each thing
-    that was seen. What a page has changed counts against all steps.
+    `results` holds by phase the kept results, packed; `against` a line for each reason.
+    A change by a page to this process counts against all steps.
     """
     return evidence(_ready[request["step"]])
 
@@ -129,10 +129,10 @@ def evidence(rotation: Rotation) -> dict[str, Any]:
 
 
 def draw(request: Request) -> dict[str, Any]:
-    """Draw numbers that no call has seen, for calls to come; nothing is timed.
+    """Draw unseen numbers for calls to come; time nothing.
 
-    Replies whether each call will see others, and with the share of a GPU's work that
-    its events enclose, infinity where the host's clock is read.
+    The reply says whether each call will get others, and which share of a GPU's work
+    its events enclose: infinity where the host's clock is read.
     """
     rotation, phase = _ready[request["step"]], request["phase"]
     rotation.draw(phase, request["picks"])
@@ -153,7 +153,7 @@ def call(request: Request) -> dict[str, Any]:
 
 
 def computed(request: Request) -> dict[str, Any]:
-    """Return what the last of those calls computed."""
+    """Return the results of the last of those calls."""
     rotation = _ready[request["step"]]
     return {**rotation.computed(request["phase"]), "against": rotation.against()}
 
@@ -161,11 +161,11 @@ def computed(request: Request) -> dict[str, Any]:
 def _shown_by_events(
     timer: EventTimer, run: Run, seconds: float, now: Callable[[], float]
 ) -> float:
-    """The share of the device's work that its events enclose, of one call or many."""
+    """The share of the device's work that its events enclose: for one call or many."""
     long = LONG_BESIDE * BESIDE
     many = math.ceil(long / max(seconds, long / IN_A_ROW))
     shares = [1.0]
-    for calls in (1, many):  # streams of several calls work beside each other
+    for calls in (1, many):  # the streams of several calls run in parallel
         visible, hidden = timer.outlasted(run, calls, now)
         if hidden > BESIDE:
             shares.append(visible / (visible + hidden))

@@ -1,9 +1,9 @@
-"""The clock: runs are timed in turn, one sample of each a round, in random order.
+"""The clock: times runs in turn, one sample of each per round, in random order.
 
 A round is shorter than most disturbances, so these affect both sides of a pair, and not
 their ratio. A sample contains only the calls and the wait for the device: the first
 call and the warm-up are apart, and the garbage collector is off. Each run finds the
-caches as the others left them, which is different from a run alone.
+caches as the others left them, unlike a run alone.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import numpy as np
 from gradwatch.harness.timing.samples import Samples
 from gradwatch.harness.timing.timers import NANOSECOND, SHORTEST, Reading
 
-WARM_UP = 0.1  # of the budget: the rest is for what is kept
+WARM_UP = 0.1  # share of the budget: the rest is for the samples
 
-#: Seconds from which a sample needs no batch beside a batched one: to read the timer is
-#: 0.01 % of it, so that it no longer matters whether both sides share that out alike.
+#: Seconds from which a sample needs no batch beside a batched one: reading the timer
+#: takes 0.01 % of it, so both sides need not divide that by the same number of calls.
 LONG = 1e-3
 
-_MOST_CALLS = 1 << 16  # of an empty function take 1 ms, so a batch needs no more
+_MOST_CALLS = 1 << 16  # so many of an empty function take 1 ms
 _YOUNG = 700  # objects: CPython's own threshold for a collection, up to 3.12
 
 Now = Callable[[], int]  # nanoseconds
 Run = Callable[[int], Reading]  # takes a sample of so many calls
-Key = TypeVar("Key", bound=Hashable)  # by which the samples of a run are found
+Key = TypeVar("Key", bound=Hashable)  # of a run and its samples
 
 
 def interleave(
@@ -48,8 +48,8 @@ def interleave(
     which a sample of the fastest run takes `shortest` seconds. A much slower run,
     which reaches `LONG` with fewer calls, uses those. The budget includes the warm-up.
     No round starts if it would exceed the budget by taking as long as the longest one.
-    The first call and one sample of each are always made; `short` reports a budget too
-    small.
+    The first call and one sample of each are always made; `Samples.short` says whether
+    the budget was too small.
     """
     if not runs:
         raise ValueError("nothing to time")
@@ -111,7 +111,7 @@ def _warmed(
 
 
 def _onwards(now: Now, begun: int) -> int:
-    """Nanoseconds since `begun`; or a loop that waits for a deadline would not end."""
+    """Nanoseconds since `begun`; ValueError for a clock that runs backwards."""
     passed = now() - begun
     if passed < 0:
         raise ValueError(f"the clock runs backwards: by {-passed * NANOSECOND:.3g} s")

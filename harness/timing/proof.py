@@ -1,8 +1,8 @@
-"""Whether a time may be shown: the timed calls themselves are judged.
+"""Decides whether a time may be shown, by judging the timed calls themselves.
 
-When the clock has stopped, a worker hands over what some of the timed calls computed,
-to be judged against the numbers that lay there at that very call. And the clock of this
-process, which a page over there cannot reach, must agree with the worker's.
+When the clock has stopped, a worker sends the results of some of the timed calls, which
+are judged against the inputs of that very call. And the clock of this process, which a
+page in the worker cannot reach, must agree with the worker's.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ from gradwatch.impls.contract import Array, Problem
 #: Bound when this module is imported, which is before any page is.
 _now = time.perf_counter
 
-#: Seconds that a request for some calls takes about, and how many there are of each
-#: length in one look. Two lengths, whose difference leaves out the trip to the worker;
-#: the quickest of each, since a busy machine makes some of them slower, but not all.
+#: Approximate seconds of a request for some calls, and the number of requests of each
+#: length in one attempt. The difference of two lengths excludes the trip to the worker;
+#: the quickest of each counts, since a busy machine makes some slower, but not all.
 ASKED, EACH, LENGTHS = 1e-3, 4, (1, 3)
-MOST = 256  # calls that a request is for: each needs numbers of its own
-#: What else runs on the machine only adds to what calls take. So the least of several
-#: looks counts; and where it is more than was claimed, all is measured again, samples
-#: too: an honest call is refused only if the machine is slower in each of so many
-#: measurements, all the time in which it was looked at, than in half of the samples.
+MOST = 256  # calls of a request: each needs numbers of its own
+#: Other load on the machine only adds to the time of calls. So the least of several
+#: attempts counts; and where it is more than was claimed, samples and attempts are made
+#: again: an honest call is refused only if the machine is slower in each of so many
+#: measurements, during all of its attempts, than in half of the samples.
 TRIES, MEASURED = 4, 5
-WRITTEN = 50  # times that this process writes numbers to learn what that takes
-#: How many times that the worker's writing may take, and seconds of what else is around
-#: a call: two look-ups, an iteration, a cache that is cold after writing.
+WRITTEN = 50  # times that this process writes numbers to measure how long that takes
+#: The most that writing may take in the worker, as a multiple of that here; and seconds
+#: around a call: two look-ups, an iteration, a cache that is cold after writing.
 SLOWEST_WRITING, LOOP = 5.0, 1e-6
 #: Results of these calls that are judged in each phase, beside those that were kept.
 JUDGED = 2
-#: What the events of a GPU must show of its work: all but what is allowed for a wait,
-#: of which there is no more in many calls than in one.
+#: The share of a GPU's work that its events must show: all but an allowance for a wait,
+#: which is no longer for many calls than for one.
 SHOWN_BY_EVENTS = 0.9
-#: How many times the figure one thread may work, which finds other things in the caches
-#: and in the allocator than in a sample; and how many times the figure, for each
-#: thread, may pass here: threads wait for each other at every barrier (3.6 times was
-#: seen of two, beside six processes). No machine makes work three times as much.
+#: The most processor time of one thread, as a multiple of the figure: its caches and
+#: allocator are in another state than in a sample; and the most time here, for each
+#: thread: threads wait for each other at every barrier (3.6 times was seen for two,
+#: beside six processes). No machine state makes the work itself three times as much.
 MORE_WORK, LONGER = 1.15, 3.0
-#: The share of its work that a worker may do while it is not asked: what it does then,
-#: it does to whoever is timed. With one thread .2 to 1 % were seen, for the messages
-#: themselves, and with one more that sorts 33 to 61 %.
+#: The share of its work that a worker may do between requests, when it would disturb
+#: the others that are timed. With one thread .2 to 1 % were seen, for the messages
+#: themselves, and with one more thread, which sorts, 33 to 61 %.
 RESTLESS = 0.1
 
-#: Elements in which large arrays differ that are exchanged under the clock. To write so
-#: few takes a microsecond, and leaves the caches to the calls that are timed.
+#: Elements in which the large arrays of sources differ. Writing so few between calls
+#: takes a microsecond, and hardly changes the caches.
 MOVED = 128
 
-#: How the reason begins of a step that is refused for another one alone.
+#: The beginning of the reason for a step that is refused only because of another one.
 BESIDE = "it shared a process with"
 
 T = TypeVar("T")
@@ -76,11 +76,11 @@ Refused = dict[str, str]
 
 
 def variants(one: Trial, seed: int = 0) -> list[Trial]:
-    """A trial, and the same with other numbers, twice.
+    """A trial, and two more with other numbers.
 
-    Large arrays differ at `MOVED` places only: half are drawn, half are those of the
-    largest numbers, on which maxima depend. The last has the trial's own first and last
-    elements: whoever knows an input by its ends takes one for the other.
+    Large arrays differ at `MOVED` places only: half of them random, half those of the
+    largest numbers, on which maxima depend. The last one has the trial's own first and
+    last elements: a page that recognises inputs by their ends confuses the two.
     """
     op, problem = one.problem.op, one.problem
     case = {**op.cases, **op.sizes}[one.case]
@@ -115,17 +115,17 @@ class Judge:
         self._questions: dict[tuple[int, int], Question] = {}
 
     def question(self, problem: Problem) -> Question:
-        """What a result for a problem on this device is judged against."""
+        """The `Question` that judges results for a problem on this device."""
         return Question.of(problem, device=self.device)
 
     @cached_property
     def place(self) -> Place:
-        """Where numbers are written over here, too."""
+        """The arrays into which this process writes the same numbers."""
         return Place(self.sources)
 
     @cached_property
     def writing(self) -> float:
-        """Seconds that it takes to write other numbers; the median of some."""
+        """The median seconds for writing other numbers."""
         self.place.draw(np.zeros((WRITTEN, MOVED), np.int16))
         times = list[float]()
         for row in range(WRITTEN):
@@ -136,7 +136,7 @@ class Judge:
         return statistics.median(times)
 
     def why_any_wrong(self, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-        """Return why a result kept by phase is wrong, or ""."""
+        """Return why one of the kept results is wrong, or ""; they are by phase."""
         for phase, kept in results.items():
             for one in kept:
                 inputs, dys = pair = one["inputs"], one["cotangents"]
@@ -154,20 +154,20 @@ def _why_unfit(asked: Question, result: Mapping[str, Any]) -> str:
     return why_unfit((j.verdict, j.message) for j in judged)
 
 
-#: By the key of a step its worker, and what a call is claimed to take, by phase.
+#: By the key of a step its worker, and the claimed seconds of a call, by phase.
 Claims = Mapping[str, tuple[Worker, Mapping[Phase, float]]]
 
 
 def proven(take: Callable[[], tuple[T, Claims]], judge: Judge) -> tuple[T, Refused]:
-    """Return samples, and why times must not be shown, by the key of the step.
+    """Return samples, and the reasons against showing times, by the key of the step.
 
-    Steps of one process stand or fall together: nobody can say which of them has slowed
-    another, or made it look as if it cheated.
+    Steps of one process are refused together: any of them may have slowed another, or
+    made it look as if it cheated.
 
     Args:
-        take: Prepares steps and samples them; called again where there is a doubt for
-            which the machine may be to blame.
-        judge: Knows the right answers.
+        take: Prepares steps and samples them; called again where there is a doubt that
+            the machine may have caused.
+        judge: Judges the results.
     """
     refused: Refused = {}
     for _ in range(MEASURED):
@@ -196,9 +196,9 @@ def proven(take: Callable[[], tuple[T, Claims]], judge: Judge) -> tuple[T, Refus
 
 
 def _unrest(claims: Claims) -> str:
-    """Return that a worker has worked while others were timed, or ""."""
+    """Return a message if a worker has computed while others were timed, else ""."""
     for worker, _ in claims.values():
-        # Several threads wait for each other in a loop, as do those that poll.
+        # Several threads wait for each other in a loop, and so do polling ones.
         polls = worker.facts["threads"] > 1 or traits_of(worker.framework).polls
         if not polls and worker.unrest() > RESTLESS:
             return f"a process of {worker.framework} works while others are timed"
@@ -208,9 +208,9 @@ def _unrest(claims: Claims) -> str:
 def _why_refused(
     worker: Worker, step: str, judge: Judge, claimed: Mapping[Phase, float]
 ) -> tuple[str, bool]:
-    """Return why no time of a step may be shown, or "", and if no machine causes it."""
+    """Return why no time of a step may be shown, or ""; and whether that is certain."""
     evidence = worker.ask("kept", step=step)
-    # What a page has changed over here counts, too.
+    # Changes by a page to this process count, too.
     for against in (*evidence["against"], *integrity.changes()):
         return str(against), True
     why, surely = judge.why_any_wrong(evidence["results"]), True
@@ -221,12 +221,12 @@ def _why_refused(
 
 
 class _Bound:
-    """What calls of a phase take by clocks that no page can reach, on unseen numbers.
+    """The times of calls on unseen numbers, by clocks that no page can reach.
 
     The numbers are drawn here when the samples have been taken. Calls on them are timed
-    by the clock of this process and by the time of all cores that the kernel accounts
-    to the worker; the results of some are judged. So neither a clock that is patched,
-    nor an answer that is looked up, nor a second core is worth anything.
+    by the clock of this process and by the processor time of all the worker's threads;
+    the results of some are judged. So neither a patched clock, nor an answer that is
+    looked up, nor a second core helps a page.
     """
 
     def __init__(self, worker: Worker, step: str, phase: Phase, judge: Judge) -> None:
@@ -237,9 +237,9 @@ class _Bound:
         self.in_place, self.shown, self.surely = False, math.inf, False
 
     def why_refused(self, claimed: float) -> tuple[str, bool]:
-        """Return why a call cannot take so many seconds, or "", and if surely so.
+        """Return why a call cannot be so fast, or ""; and whether that is certain.
 
-        It is not sure of what may be the machine's doing.
+        It is not where the machine may have caused it.
         """
         calls = max(1, min(MOST, math.ceil(ASKED / claimed)))
         why = ""
@@ -256,7 +256,7 @@ class _Bound:
         return why, self.surely
 
     def _drawn(self, calls: int, length: int) -> Array:
-        """Let the worker call a phase, note what that takes; return the numbers."""
+        """Let the worker call a phase, note the times, and return the numbers drawn."""
         count = calls * length
         picks = self.random.integers(1 << 15, size=(count, MOVED), dtype=np.int16)
         drawn = self.worker.ask("draw", **self.asked, picks=picks, calls=calls)
@@ -285,15 +285,15 @@ class _Bound:
         return f"a timed {self.phase} is wrong: {why}" if why else ""
 
     def _why_quicker(self, calls: int, claimed: float) -> str:
-        """Return why the claimed seconds are too few, or ""; of a CPU's time alone.
+        """Return why the claimed seconds are too few, or ""; only for a CPU.
 
-        Threads that poll keep their cores at work, and take them from each other.
+        Not for threads that poll, which keep cores busy and take them from each other.
         """
         if self.shown < math.inf or traits_of(self.worker.framework).polls:
             return ""
         short, long = (self.least[length] for length in LENGTHS)
         more = calls * (LENGTHS[1] - LENGTHS[0])
-        # Where the short ones were luckier than the long ones, these alone say less.
+        # Where the short requests were less disturbed, the long ones alone bound less.
         count = calls * LENGTHS[1]
         pairs = zip(short, long, strict=True)
         each = [min((b - a) / more, b / count) for a, b in pairs]

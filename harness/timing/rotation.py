@@ -1,10 +1,10 @@
 """Inputs that change while they are timed, and results kept from timed calls.
 
-Before a sample, outside the clock, other numbers are written where an input or a
-cotangent lies; where a tensor is a copy of its array, the step is made again. Of some
-calls, drawn at random, and of the last one the results are kept, to be judged when the
-clock has stopped. All steps timed in turn share the same arrays: where these lie is
-worth more than most differences between two implementations.
+Before a sample, outside the clock, other numbers are written into an input or a
+cotangent; where a tensor is a copy of its array, the step is made again. The results of
+some random calls and of the last one are kept, to be judged when the clock has stopped.
+All steps timed in turn share the same arrays: the addresses of these matter more than
+most differences between two implementations.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ PHASES = ("forward", "backward")
 #: Results kept of each phase beside the last: an implementation that cheats in half of
 #: its calls passes with a chance of 1 in 512.
 KEPT = 8
-#: How often inputs change, and so how often a backward gets a new graph: in the first
+#: The chance that inputs change, so that a backward gets a new graph: in the first
 #: `EARLY` samples of a phase, and later. Cotangents change before every sample of a
 #: backward. A new graph costs the time of a sample or two, and moves the gradients to
 #: other addresses: a backward compared with itself (layer_norm 256x1024, 2 s) had a
-#: standard deviation of 0.17 % when that was always as often as at first, else 0.14 %.
+#: standard deviation of 0.17 % with the first chance throughout, else 0.14 %.
 INPUTS_CHANGE, EARLY, INPUTS_CHANGE_LATER = 0.25, 16, 1 / 16
 
 
 def unforeseen() -> int:
-    """A seed that no page can know: which calls are judged must be a surprise."""
+    """A seed that no page can know, so that none can foresee which calls are judged."""
     return random.SystemRandom().randrange(1 << 31)
 
 
 class Place:
-    """Arrays of a problem at fixed addresses, shared by all that is timed in turn.
+    """Arrays of a problem at fixed addresses, shared by all steps timed in turn.
 
-    Sources differ at few elements, of which alone one is written over another: that
-    leaves the caches as the calls before have left them. A row is a source, or once
-    some were drawn, one of these. `row` is whose inputs lie there, and `written` counts
-    how often that has changed: a graph is of what lay there when its forward ran.
+    Sources differ at few elements, and only these are overwritten, which leaves the
+    caches as they are. A row is one of the sources, or of the sets of numbers drawn
+    later. `row` is the one whose inputs are in the arrays, and `written` counts its
+    changes: a graph is of the inputs that were there when its forward ran.
     """
 
     def __init__(self, sources: Sequence[Problem]) -> None:
@@ -77,11 +77,10 @@ class Place:
             moves.write(row)
 
     def draw(self, picks: Array | None) -> None:
-        """Draw numbers that nobody has seen, one set for each row of `picks`.
+        """Draw unseen sets of numbers, one for each row of `picks`; write the first.
 
-        They are those of all sources in another order, at other places: each belongs
-        into its array.
-        Without `picks` the rows are the sources again. The first row is written.
+        They are the numbers of all sources, permuted, at other places in their array.
+        Without `picks` the rows are the sources again.
         """
         for moves in (*self._inputs, *self._cotangents):
             moves.draw(picks)
@@ -91,7 +90,7 @@ class Place:
 
 
 class _Moves:
-    """An array, and for each row the values that differ from others', and where."""
+    """An array, the places where rows differ, and the values of each row there."""
 
     def __init__(self, array: Array, values: Sequence[Any]) -> None:
         self.flat = array.reshape(-1)
@@ -106,8 +105,8 @@ class _Moves:
     def draw(self, picks: Array | None) -> None:
         """Pick values for each row of `picks`; targets and indices stay.
 
-        They lie at places that are drawn too: at the usual ones alone something new
-        might be computed. Zeros stay: they may be structure.
+        Their places are drawn, too: a page might compute only at the usual ones. Zeros
+        stay: they may be structure.
         """
         self.flat[self.places] = self.before
         self.places, self.rows = self.usual, self.known
@@ -127,12 +126,12 @@ class Rotation:
     """One backend's step at two places, forwards timed at one, backwards at the other.
 
     Args:
-        backend: Who prepares the steps.
+        backend: Prepares the steps.
         places: Two, shared by all steps that are timed in turn.
         sources: Problems that differ in their numbers alone; results are judged
             against them.
-        seed: Of all draws: equal for all steps timed in turn, so that they meet the
-            same changes in the same order; see `unforeseen`.
+        seed: The seed of all draws, equal for all steps timed in turn, so that they get
+            the same changes in the same order; see `unforeseen`.
     """
 
     def __init__(
@@ -145,18 +144,18 @@ class Rotation:
         self.backend, self.places, self.sources = backend, places, sources
         self.random = random.Random(seed)
         self.steps = [backend.prepare(place.problem) for place in places]
-        # Those that results may have: of tensors before any call.
+        # The types that results may have: those of tensors before any call.
         given: Any = self.steps[0]
         self.types = {type(one) for one in (*given.cotangents, None)}
         if np.ndarray in self.types:
             self.types |= {*np.sctypeDict.values()}
         self.graphs = [-1, -1]  # what `written` was when each step's forward ran
-        self.inputs, self.cotangents = [0, 0], [0, 0]  # whose, at each place
+        self.inputs, self.cotangents = [0, 0], [0, 0]  # their source, at each place
         self.kept: dict[str, list[dict[str, Any]]] = {"forward": [], "backward": []}
         self.timed = {"forward": 0, "backward": 0}
         self.odd: set[str] = set()
         self.calls_seen: set[str] = set()
-        self.next = 0  # whose numbers are written before the next sample
+        self.next = 0  # the source that is written before the next sample
         self.in_place = self._sees_what_is_written()
 
     def step(self, phase: str) -> Step:
@@ -172,7 +171,7 @@ class Rotation:
             self.graphs[place] = self.places[place].written
 
     def change(self, phase: str) -> None:
-        """Write other inputs now and then, outside the clock, and make their graph.
+        """Write other inputs in some samples, outside the clock, and make their graph.
 
         A new graph is swept once, and later with other cotangents.
         """
@@ -213,7 +212,7 @@ class Rotation:
             self.run("backward", place)
 
     def _sees_what_is_written(self) -> bool:
-        """Return whether the tensors of a step lie where its arrays do."""
+        """Return whether the tensors of a step share memory with its arrays."""
         seen = set()
         for source, place in ((-1, 0), (0, 0), (0, 1)):
             self.places[place].write_inputs(source % len(self.sources))
@@ -237,7 +236,7 @@ class Rotation:
         if at < KEPT:
             kept[at : at + 1] = [self._result(phase)]
 
-    # --- numbers that nobody has seen -----------------------------------------------
+    # --- unseen numbers -------------------------------------------------------------
 
     def draw(self, phase: str, picks: Array) -> None:
         """Draw numbers for calls to come; a backward gets a graph of its own."""
@@ -250,9 +249,9 @@ class Rotation:
         self.run("backward", at)
 
     def call(self, phase: str, calls: int, *, only_write: bool = False) -> None:
-        """Call a phase, each time on other drawn numbers where it sees them.
+        """Call a phase, each time on other drawn numbers where it shares the arrays.
 
-        With `only_write`, for the price of what comes before each call.
+        With `only_write`, only write the numbers, to measure how long that takes.
         """
         at = PHASES.index(phase)
         place, step = self.places[at], self.steps[at]
@@ -266,7 +265,7 @@ class Rotation:
             wait()
 
     def computed(self, phase: str) -> dict[str, Any]:
-        """Return what the last call computed, and write known numbers again."""
+        """Return the results of the last call, and write known numbers again."""
         result = self._result(phase)
         self.places[PHASES.index(phase)].draw(None)
         return result
@@ -284,11 +283,11 @@ class Rotation:
         return distinct
 
     def _result(self, phase: str) -> dict[str, Any]:
-        """Read and encode at once: no array with an answer then lies in memory."""
+        """The result of a phase, encoded at once: no array of it stays in memory."""
         place = PHASES.index(phase)
         step: Any = self.steps[place]
-        # A tensor of another type than those that the adapter makes may do its work
-        # when it is looked at, whatever it is called.
+        # A tensor of another type than those that the adapter makes may compute only
+        # when it is read.
         for held in (getattr(step, "outputs", ()), getattr(step, "gradients", ())):
             values = held.values() if isinstance(held, dict) else held
             for kind in set(map(type, values)) - self.types:
@@ -303,7 +302,7 @@ class Rotation:
         }
 
     def against(self) -> list[str]:
-        """Return what timed calls did that no honest implementation does."""
+        """Return a line for each act of timed calls that no honest backward needs."""
         seen = [f"{what} while it is timed" for what in sorted(self.calls_seen)]
         if more := new_children():
             seen.append(f"{more} processes that it started still run")
@@ -311,7 +310,7 @@ class Rotation:
 
 
 def _bytes(result: Result) -> bytes:
-    # Named one by one: an old commit's Result has no `tensors`.
+    # An old commit's Result has no `tensors`.
     every = (result.gradients, result.outputs, result.state)
     arrays = (array for one in every for array in one.values())
     return b"".join(array.tobytes() for array in arrays if array is not None)
@@ -322,13 +321,13 @@ def _bytes(result: Result) -> bytes:
 
 @cache
 def _watch() -> Watch:
-    """One for the process: an audit hook stays for good."""
+    """The watch of this process: an audit hook cannot be removed."""
     return Watch()
 
 
 @contextlib.contextmanager
 def watched(rotation: Rotation) -> Iterator[None]:
-    """Note forbidden calls meanwhile."""
+    """Note forbidden calls in this block."""
     watch = _watch()
     watch.on = True
     yield
@@ -340,15 +339,14 @@ def watched(rotation: Rotation) -> Iterator[None]:
 def witnessed(
     rotation: Rotation, phase: str, timer: Timer, calls: int, *, least: int = 0
 ) -> Reading:
-    """Change the values, take a sample of a phase, keep what its last call computed.
+    """Change the values, take a sample of a phase, keep the result of its last call.
 
-    Calls that are not timed come first: one, or as many as `least` nanoseconds take. A
-    process that slept until it was asked finds its core slow, and in turn with others
-    a call finds the caches as they left them and the threads of its framework asleep:
-    beside four others, log_softmax takes OneFlow four times what it takes it alone.
-    That is no property of it, and would change in the history whenever a neighbour
-    does. What runs right before a call slows it down by leaving its own code and data
-    in the caches, so there is little of it after these.
+    Calls that are not timed come first: one, or as many as fit into `least` ns. After a
+    process has slept, its core is slow, the caches are as the other steps left them and
+    the threads of its framework sleep: beside four others, log_softmax takes OneFlow
+    four times as long as alone. That is no property of it, and would change in the
+    history whenever one of the others changes. Code right before a timed call slows it
+    down by leaving its own code and data in the caches, so little is run after these.
     """
     rotation.change(phase)
     step = rotation.step(phase)
@@ -360,7 +358,7 @@ def witnessed(
             if not 0 <= timer.now() - begun < least:
                 break  # the page may have patched the clock
         rotation.refresh(phase)
-        step = rotation.step(phase)  # may be another
+        step = rotation.step(phase)  # `refresh` may have made another
         reading = timer(getattr(step, phase), calls, step.wait)
     rotation.note(phase)
     return reading

@@ -26,17 +26,17 @@ Verdict = Literal["faster", "slower", "no difference", "not resolved"]
 #: interval extends another 0.2 % on either side.
 SAME = 0.005
 
-#: More make a figure doubtful. 256 page faults per MB and call mean that all pages are
-#: new, less than 1 that hardly any is.
+#: The limit above which a figure is doubtful. At 256 page faults per MB and call all
+#: pages are new, below 1 hardly any is.
 FAULTS_PER_MEGABYTE = 1.0
 
-#: Samples that are recorded of a phase: with 200, the 99 % interval of the median
-#: covers a tenth of the ranks on either side.
+#: The most samples of a phase that are recorded: with 200, the 99 % interval of the
+#: median covers a tenth of the ranks on either side.
 KEPT = 200
 
 
 def few(samples: Sequence[T], count: int = KEPT) -> list[T]:
-    """Return so many of some samples at most, evenly spread."""
+    """Return at most `count` of some samples, evenly spread."""
     places = np.linspace(0, len(samples) - 1, min(count, len(samples)))
     return [samples[place] for place in places.round().astype(int)]
 
@@ -85,7 +85,7 @@ def of_median(values: ArrayLike) -> Estimate:
 def resampled(log_ratios: Sequence[float]) -> Estimate:
     """The ratio of B to A from one median log-ratio for each *pair of processes*.
 
-    Each process has its own bias, so more calls in one pair of processes tell nothing
+    Each process has its own bias, so more calls in one pair of processes say nothing
     about the next pair: a whole pair is one observation (Kalibera and Jones, Rigorous
     benchmarking in reasonable time, ISMM 2013). The value is the Hodges-Lehmann
     estimate (median of all pairwise means) with the interval of the signed-rank test.
@@ -100,7 +100,7 @@ def resampled(log_ratios: Sequence[float]) -> Estimate:
 
 
 def _ranked(value: float, ordered: Floats, null: Floats, count: int = 0) -> Estimate:
-    """The interval without those ranks at each end that `null` makes improbable."""
+    """The estimate whose interval excludes the ranks that `null` makes improbable."""
     tail = (1 - LEVEL) / 2
     cut = max(1, int(np.searchsorted(null, tail, side="right")))
     level = 1 - 2 * float(null[cut - 1])

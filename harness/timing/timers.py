@@ -1,4 +1,4 @@
-"""Two timers, the host's clock and a device's events, and steps made ready for them."""
+"""Two timers, the host's clock and a device's events; page-aligned arrays for them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NANOSECOND = 1e-9
 MILLISECOND = 1e-3
 
 #: The shortest sample, in seconds. Reading the clock costs about 0.1 us; and the first
-#: call of a sample takes up to 0.8 us longer, because other code has just run (numbers
-#: were changed: 1 to 2.8 % of a call of 13 to 44 us, measured in turn with none). So a
+#: call of a sample takes up to 0.8 us longer, because other code has just run (writing
+#: numbers: 1 to 2.8 % of a call of 13 to 44 us, timed in turn with no writing). So a
 #: sample is off by at most 1 %, and by as much on both sides of a comparison.
 SHORTEST = 80e-6
 
-#: For how long a device is kept at work before a call: so many times what the host
-#: needs to queue the call, since that varies (PyTorch's backward of an op takes the
-#: host 50 to 300 us, its kernels often 5), and so many seconds for each call at most.
-#: What the host computes itself for longer than that is in the figure.
+#: The time for which a device is kept busy before a call: a multiple of the time in
+#: which the host queues the call, since that varies (PyTorch's backward of an op takes
+#: the host 50 to 300 us, its kernels often 5), and at most so many seconds per call. If
+#: the host takes longer than that, its time is part of the figure.
 AHEAD, LONGEST_AHEAD = 2.0, 2e-3
 
 
@@ -54,7 +54,7 @@ class HostTimer:
     shortest: float = SHORTEST
 
     def __call__(self, run: Run, calls: int, wait: Run = int) -> Reading:
-        """Seconds per call, with the `wait`: frameworks may return before the end."""
+        """Time calls, each with its `wait`, as frameworks may return before the end."""
         before = resource.getrusage(resource.RUSAGE_SELF)
         start = self.now()
         for _ in repeat(None, calls):
@@ -68,8 +68,8 @@ class HostTimer:
 class Busy:
     """Work for a device, which overwrites its L2 cache.
 
-    run: Queues it. gains: the seconds by which the host gets ahead of the device: what
-    the device needs for it, less what the host needs to queue it.
+    run: Queues it. gains: the seconds by which the host gets ahead of the device: the
+    device's time for the work, less the host's time to queue it.
     """
 
     run: Callable[[], object]
@@ -82,21 +82,20 @@ class EventTimer:
 
     For CUDA under PyTorch: `event=partial(cuda.Event, enable_timing=True)`, a mark in
     the current stream's queue, and `synchronize=cuda.synchronize`. The host queues a
-    call while the device is `busy`, for as long as that takes: so the figure is of the
-    call's kernels. Without it a kernel of 5 us seems to take the 30 us that its launch
-    takes the host (NVIDIA's nvbench keeps the device at work for the same reason). That
-    also empties the L2 cache. The run's `wait` is not used: it would put the host in
-    between.
+    call while the device is `busy`, so the figure is that of the call's kernels.
+    Without it a kernel of 5 us seems to take the 30 us of its launch by the host
+    (NVIDIA's nvbench keeps the device busy for the same reason). That also empties the
+    L2 cache. The run's `wait` is not used: it would add the host's time.
     """
 
     event: Callable[[], Any]
     synchronize: Callable[[], object]
     busy: Busy | None = None
     now: Callable[[], int] = time.perf_counter_ns
-    shortest: float = 0.0  # each call has events of its own, which cost it nothing
+    shortest: float = 0.0  # each call has events of its own, which take no time of it
 
     def __call__(self, run: Run, calls: int, wait: Run = int) -> Reading:
-        """Seconds per call by the device's clock, without what is before each."""
+        """Time calls by the device's clock, without the work that is queued before."""
         ahead = self._ahead(run, 1)
         marks = [(self.event(), self.event()) for _ in range(calls)]
         before = resource.getrusage(resource.RUSAGE_SELF)
@@ -112,12 +111,12 @@ class EventTimer:
     def outlasted(
         self, run: Run, calls: int, now: Callable[[], float]
     ) -> tuple[float, float]:
-        """Seconds that the events show of calls in a row, and that work went on after.
+        """Seconds of calls in a row by the events, and of work that went on after.
 
         An event is of the current stream alone. So the host waits for the last event,
         and then, by its own clock, for all streams of the device. All calls are queued
-        before the first begins, or the host would still be launching while what they
-        left on another stream is already done.
+        before the first begins, or their work on another stream could be done while the
+        host is still launching.
         """
         ahead = self._ahead(run, calls)
         start, stop = self.event(), self.event()
@@ -134,7 +133,7 @@ class EventTimer:
         return start.elapsed_time(stop) * MILLISECOND, hidden
 
     def _ahead(self, run: Run, calls: int) -> int:
-        """How often `busy` outlasts the host while it queues so many calls."""
+        """The number of `busy` runs that outlast the host's queueing of the calls."""
         if self.busy is None:
             return 0
         self.synchronize()
@@ -161,24 +160,24 @@ def _reading(seconds: float, before: resource.struct_rusage) -> Reading:
 
 # Steps ----------------------------------------------------------------------------
 
-#: What is overwritten to empty the L2, in times its size: the cache does not replace
-#: strictly the oldest lines. Triton's do_bench overwrites 256 MB, which is five times
-#: the 50 MB of an H100, and that is overwritten where no size is known.
+#: The bytes overwritten to empty the L2, as a multiple of its size: the cache does not
+#: strictly replace the oldest lines. Triton's do_bench overwrites 256 MB, five times
+#: the 50 MB of an H100; so does this where no size is known.
 TIMES_L2, FLUSHED = 5, 256 << 20
-#: How often it is overwritten to learn how long that takes. To queue it was seen to
-#: take a tenth of that; a host that is busy takes longer, so there is a limit.
+#: Times that it is overwritten to measure how long that takes. Queueing was seen to
+#: take a tenth of that; a busy host takes longer, so there is a limit.
 TIMED, LEAST = 4, 10
 
 _PAGE = 4096  # bytes: the smallest page of all processors that run this
 
-#: For finding errors: with the first the host waits for each kernel, with the second
-#: each tensor is allocated again (CUDA C++ Programming Guide, "CUDA Environment
+#: Variables for debugging: with the first the host waits for each kernel, with the
+#: second each tensor is allocated again (CUDA C++ Programming Guide, "CUDA Environment
 #: Variables"; PyTorch, "CUDA Environment Variables"). No user's call takes that long.
 DEBUGGING = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
 def why_not_timed(device: str) -> str:
-    """Why no time on a device is that of a user; "" where it is."""
+    """The reason why times on a device would not be a user's; "" where they are."""
     if device == "cpu":
         return ""
     given = [name for name in DEBUGGING if os.environ.get(name, "0") not in ("", "0")]
@@ -212,7 +211,7 @@ def aligned(problem: Problem) -> Problem:
 
 
 def timer_of(step: Step) -> Timer:
-    """The host's clock, or a GPU's, for which each call finds an empty L2 cache.
+    """The host's clock, or a GPU's events, where each call finds an empty L2 cache.
 
     OneFlow 0.9 has no events: there a call is timed by the host, with the wait.
     """
@@ -233,16 +232,17 @@ def _events(cuda: Any) -> EventTimer:
 
 @cache
 def _busy(framework: Any) -> Busy:
-    """Overwriting more than the L2 cache holds, and what that gains; made only once.
+    """The work of overwriting more than the L2 cache holds; measured only once.
 
-    PyTorch tells the cache's size from 2.5 on; an integrated or virtual GPU may say 0.
+    PyTorch has the cache's size from 2.5 on; that of an integrated or virtual GPU may
+    be 0.
     """
     cuda = framework.cuda
     about = cuda.get_device_properties(cuda.current_device())
     count = TIMES_L2 * getattr(about, "L2_cache_size", 0) or FLUSHED
     zero = framework.zeros(count, dtype=framework.int8, device="cuda").zero_
     timer = _events(cuda)
-    timer(zero, 1)  # the first is slow
+    timer(zero, 1)  # the first call is slow
     needed = timer(zero, TIMED).seconds
     began = time.perf_counter()
     zero()
@@ -266,12 +266,12 @@ def both(step: Step) -> None:
 
 
 def peak_bytes(backend: Backend, step: Step, problem: Problem) -> int | None:
-    """Peak memory of a forward and backward, beyond what was held; None: unknown.
+    """Peak memory of a forward and backward, beyond that held before; None: unknown.
 
     On a GPU from the statistics of the allocator, of a step that holds no results yet.
-    They count tensors; what a library allocates for itself they do not. Else the kernel
-    counts resident pages, whoever allocates them; that needs Linux, and a glibc that
-    releases the memory that it keeps.
+    They count tensors, but no workspace that a library allocates itself. Else the
+    kernel counts all resident pages; that needs Linux, and a glibc that releases the
+    memory that it keeps.
     """
     if problem.device != "cpu":
         cuda = step.F.cuda  # type: ignore[attr-defined]  # a framework's step
