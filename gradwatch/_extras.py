@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-#: Modules that are not called what brings them: distributed requires dask.
+#: Distributions by module, where the names differ: distributed requires dask.
 _DISTRIBUTIONS = {"flint": "python-flint", "dask": "distributed"}
 
 _REQUIREMENT = re.compile(r'^([\w.-]+).*?extra\s*==\s*["\']([\w-]+)["\']')
@@ -20,7 +20,7 @@ class Missing(ImportError):
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn a missing module into one line about what needs it and how to get it.
+    """Turn a missing module into one line: the feature that needs it, how to get it.
 
     Raises:
         Missing: A module of an extra, or of the framework, is not installed.

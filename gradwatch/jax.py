@@ -14,7 +14,7 @@ from gradwatch.harness.check.entry import Session, check
 
 __all__ = ["check", "check_grads"]
 
-#: What JAX's check takes and a derived tolerance has no use for.
+#: The notice for arguments of JAX's check that a derived tolerance does not need.
 IGNORED = "atol, rtol and eps are not used: the tolerance is derived"
 
 

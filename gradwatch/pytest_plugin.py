@@ -3,7 +3,7 @@
     def test_silu(gradwatch):
         gradwatch.check(torch.nn.functional.silu, FastSilu.apply, shapes=[(64, 1000)])
 
-A failure is at most twelve lines: what is wrong, and last the file of a script that
+A failure is at most twelve lines: the mistakes, and last the file of a script that
 reproduces it. A vacuous comparison does not pass. `--gradwatch-json F` writes every
 judgement into one document, also from all the workers of pytest-xdist.
 """
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from gradwatch.harness.timing.samples import Comparison
 
 _PROPERTY = "gradwatch"  # under which a test's judgements travel with its report
-_SHOWN = 4  # tensors of a failure, each in two lines: what it is, and its diagnosis
+_SHOWN = 4  # tensors of a failure, each in two lines: the verdict, and the diagnosis
 _LONG = 400  # characters of a line of a failure
 _SMALL = 64  # elements of all inputs that a script may hold and still be read
-_SLOWER = (
-    1.1  # by default: what asv's own threshold of a regression is in asv.conf.json
-)
+_SLOWER = 1.1  # by default: asv's own threshold of a regression in asv.conf.json
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -170,7 +168,7 @@ def _builtin(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# What a failure says --------------------------------------------------------------
+# The text of a failure ------------------------------------------------------------
 
 
 def _failure(
@@ -203,7 +201,7 @@ def _brief(line: str) -> str:
 
 
 def _written(test: str, script: str) -> Path:
-    """Write a script where the project keeps what its last runs found."""
+    """Write a script to the folder in which the project keeps its last results."""
     from gradwatch.harness.project import documents
 
     place = documents.LATEST if documents.is_kept() else Path(tempfile.gettempdir())
@@ -262,14 +260,14 @@ def _literal(value: Any) -> str:
 
 
 class _Collector:
-    """Collects what tests have kept, wherever they ran, and writes it at the end."""
+    """Collects the judgements of tests, wherever they ran; writes them at the end."""
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.records: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A test's own report carries what it has judged."""
+        """Take the judgements from a test's report."""
         if report.when == "call":
             for name, judged in report.user_properties:
                 if name == _PROPERTY and isinstance(judged, list):

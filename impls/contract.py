@@ -232,8 +232,8 @@ class Problem:
     (None for an integer output). `dtype` is the working precision; if NumPy does not
     have it (bfloat16), the arrays are wider and hold exact values.
 
-    `order` says what is computed: the gradient ("vjp"), forward mode ("jvp"), or the
-    double backward ("hvp"), and then `tangents` holds one array for each wanted input.
+    `order` is the derivative: the gradient ("vjp"), forward mode ("jvp"), or the double
+    backward ("hvp"); the last two need `tangents`, an array for each wanted input.
     """
 
     op: Op
@@ -297,7 +297,7 @@ class Step(Protocol):
     """A problem prepared in a framework, so that only the work remains to be timed."""
 
     def forward(self) -> None:
-        """Run the forward pass and keep what the backward needs."""
+        """Run the forward pass and keep the values that the backward needs."""
 
     def backward(self) -> None:
         """Run the backward pass; may be called again after one forward."""

@@ -238,7 +238,7 @@ class FunctionalStep:
         return self.door.tensor(array, array.dtype.name if own else self.problem.dtype)
 
     def forward(self) -> None:
-        """Compute the outputs, and what the backward needs."""
+        """Compute the outputs, and the values that the backward needs."""
         self.outputs, self.pull = self.door.vjp(self.call, self.wanted, self.others)
         self.computed = [self.outputs, self.pull]
 

@@ -36,7 +36,7 @@ def special(name: str) -> Callable[..., Any]:
     return lambda *args, **options: getattr(_special(), name)(*args, **options)
 
 
-#: What a formula calls them, and what they are called there.
+#: The names in formulas, with the functions of SciPy's that they stand for.
 SPECIAL = {
     "sigmoid": special("expit"),
     "erf": special("erf"),

@@ -63,12 +63,12 @@ class Compiled(TorchLike):
 
         # No pool of processes that compile ahead: it would run beside the clock.
         torch._inductor.config.compile_threads = 1
-        # The processor says what it has. Trying it out takes 9 s of CPU time, again in
-        # each new cache folder.
+        # Trust the processor's flags: trying its instructions takes 9 s of CPU time,
+        # again in each new cache folder.
         torch._inductor.config.cpp.vec_isa_ok = True
         torch._dynamo.config.recompile_limit = SHAPES
         torch._dynamo.config.accumulated_recompile_limit = SHAPES
-        # A backward may run twice on one graph, so it may not reuse what was saved.
+        # A backward may run twice on one graph, so it may not overwrite saved tensors.
         torch._functorch.config.donated_buffer = False
         torch.compiler.reset()
 

@@ -54,7 +54,7 @@ def preload_cuda_libraries() -> None:
 
 @contextlib.contextmanager
 def native_stderr_held_back() -> Iterator[None]:
-    """Hide what C++ prints during the import, unless the import fails."""
+    """Hide the output of C++ during the import, unless the import fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -94,9 +94,9 @@ WITHOUT = {
 
 
 def fetched(tensors: Mapping[str, Any]) -> dict[str, Array]:
-    """Tensors as NumPy arrays; those of one dtype come as one.
+    """Tensors as NumPy arrays; tensors of one dtype are copied together.
 
-    Each that comes alone costs a round trip between OneFlow's threads, which poll.
+    Each copy costs a round trip between OneFlow's threads, which poll.
     """
     arrays: dict[str, Array] = {}
     by_dtype: dict[Any, list[str]] = {}

@@ -58,7 +58,7 @@ class TorchLike:
         return as_function(self.F, said, attributes).apply
 
 
-#: What a page's class says of itself whose backward keeps intermediate values of the
+#: The attribute of a page's class whose backward uses intermediate values of the
 #: forward: autograd takes them for constants, and a second derivative would be wrong.
 ONCE = "once_differentiable"
 

@@ -25,7 +25,7 @@ arithmetic.py, reductions.py, products.py, creation.py (constants).
 
 from typing import Any
 
-from gradwatch.impls.graph import (  # each registers what formulas may call
+from gradwatch.impls.graph import (  # each registers functions for formulas
     arithmetic,
     choices,
     creation,

@@ -1,7 +1,7 @@
 """Comparisons, logic, and `where`.
 
 A comparison is a node like any other, without a gradient. Rounding may change its
-result; harness/judging/rounding/analysis.py computes what that costs.
+result; harness/judging/rounding/analysis.py computes the error that follows.
 """
 
 from __future__ import annotations

@@ -41,11 +41,11 @@ class Primitive:
 
     `gradient(dy, y, *inputs, **attributes)` returns one node (or None where no
     gradient flows) for each input; `dy` is the cotangent of the output node `y`.
-    `dtype(*input dtypes, **attributes)` is the output's; that of the first input
-    where nothing is said. A `floating` primitive takes integers as floating numbers.
+    `dtype(*input dtypes, **attributes)` is the output's; by default that of the first
+    input. A `floating` primitive takes integers as floating numbers.
     `shape(*input shapes, **attributes)` is the output's; without it the value must be
-    computed to know. Where it `stores` its input in a narrower type, that is what the
-    input's own rule finds of its value.
+    computed to know. If it `stores` its input in a narrower type, the rule of that
+    input's own primitive gets the stored value.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Primitive:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-#: What formulas call, by name: xp.<name>(x, ...), and as a method x.<name>(...).
+#: The functions of formulas by name: xp.<name>(x, ...), and as a method x.<name>(...).
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 PRIMITIVES: dict[str, Primitive] = {}
 
@@ -92,9 +92,9 @@ class Node:
     """A known value, or one that a primitive will compute from its inputs.
 
     Attributes:
-        dtype: Of the value, known before the value is.
-        floating: The floating dtype of the value, or of what it was computed from;
-            None where neither the node nor anything behind it is floating.
+        dtype: The value's dtype, known before the value is.
+        floating: The floating dtype of the value, or of a node it was computed from;
+            None where neither the node nor any node before it is floating.
     """
 
     __slots__ = (
@@ -278,8 +278,8 @@ def topological_order(
     """All nodes that the outputs need, inputs before their users.
 
     Post-order depth-first search with a stack of its own, so that a chain of 100,000
-    nodes needs no recursion. Nodes for which `stop` holds are left out, and so is
-    what lies behind them.
+    nodes needs no recursion. Nodes for which `stop` holds are left out, and so are
+    nodes that only these need.
     """
     order: list[Node] = []
     seen: set[Node] = set()
@@ -374,9 +374,9 @@ def forward(outputs: Iterable[Node]) -> None:
 def forward_dropping(outputs: Iterable[Node], passing: Callable[[Node], bool]) -> None:
     """As `forward`; values that are `passing` are dropped after their last use.
 
-    So are those that are known already and of no use here. Where the last use is
-    computed element by element, the array is offered to it for its own value: what
-    has just been read is in the cache, and the system is not asked for new pages.
+    So are known values that are not used here. An elementwise node that is the last
+    user gets the array for its own value: it has just been read, so that it is in the
+    cache, and no new pages are needed.
     """
     compute, order = _COMPUTE.get(), topological_order(outputs)
     ends = _last_uses(order)

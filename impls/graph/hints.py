@@ -1,4 +1,4 @@
-"""Suggests what to write for a name that the engine does not have."""
+"""Suggests another way to write a function that the engine does not have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SOFTMAX = (
     "e = xp.exp(x - xp.stop_gradient(xp.max(x, axis=axis, keepdims=True))); "
     "e / xp.sum(e, axis=axis, keepdims=True)"
 )
-#: How to write what frameworks and NumPy have under a name of their own.
+#: How to write functions that frameworks and NumPy have, but the engine has not.
 WRITTEN_AS = {
     "relu": "xp.maximum(x, 0.0)",
     "silu": "x * xp.sigmoid(x)",
@@ -60,7 +60,7 @@ WRITTEN_AS = {
 def miss(name: str, names: Iterable[str]) -> NoReturn:
     """Raise an error that says how to write a name that the engine does not have.
 
-    `names` are those that it has.
+    `names` are the names that it has.
 
     Raises:
         AttributeError: always.

@@ -136,9 +136,9 @@ def _gather(*sources: Array, index: Array, batch: int = 0) -> Array:
     return as_array(np.take(whole[0], index, axis=-1) if batch else whole[0][index])
 
 
-#: Values that are added up at a time: their positions are moved by 1.
+#: Number of values that are added up at a time: their positions are moved by 1.
 AT_ONCE = 1 << 22
-#: Those of a batch, whose positions and sums stay in the cache.
+#: Number of values of a batch whose positions and sums stay in the cache.
 CACHED = 1 << 15
 
 
@@ -210,7 +210,7 @@ def gather(*sources: Any, index: Any, batch: int = 0) -> Node:
             each in C order.
         index: Integers of any shape, below the number of elements; -1 gives 0.
         batch: So many axes in front, which all sources have, stay; positions count in
-            what is behind them, and are the same for all.
+            the axes behind them, and are the same for all.
 
     Raises:
         IndexError: a position lies outside.

@@ -2,7 +2,7 @@
 
 Below 1 the series erf x = 2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (2n+1)!!, whose terms
 are all of one sign (Abramowitz and Stegun, 7.1.6); above, the continued fraction of
-erfc (7.1.14). Numbers of terms are those that leave less than 2^-66 of the value at 1.
+erfc (7.1.14). With these numbers of terms less than 2^-66 of the value is left at 1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A `Tensor` implements NumPy's protocols `__array_ufunc__` (NEP 13) and
 `__array_function__` (NEP 18): np.exp of one is one, on its device. So a primitive and
 its rule of rounding are written once, for NumPy, and run wherever the leaves of a graph
-are put. Dtypes are NumPy's, and so is what becomes of two of them.
+are put. Dtypes are NumPy's, and so are the rules that promote them.
 
 Values of types that PyTorch lacks (extended precision, objects) are computed by NumPy,
 and so are the functions of `_BY_NUMPY`; np.asarray copies a tensor to NumPy. A function

@@ -3,7 +3,7 @@
     y = x where x > 0,             dx = dy
     y = alpha * (exp(x) - 1),      dx = dy * alpha * exp(x)          elsewhere
 
-x of any shape. exp is only taken of what is not positive, so that nothing overflows.
+x of any shape. exp is only taken of numbers up to 0, so that nothing overflows.
 y + alpha equals alpha * exp(x), but it has lost its digits where x is well below zero.
 Clevert, Unterthiner and Hochreiter, arXiv:1511.07289, equation 15.
 """

@@ -41,7 +41,7 @@ def formula(xp, x, index, *, axis):
 
 @op.implement("manual")
 def manual(x, index, *, axis):
-    """The flat positions that the forward reads are those that the backward adds to."""
+    """The backward adds to the flat positions that the forward reads."""
     numbers = np.arange(x.size).reshape(x.shape)
     flat = np.take_along_axis(numbers, index, axis)
 

@@ -34,7 +34,7 @@ def formula(xp, x):
 
 @op.implement("manual")
 def manual(x):
-    """The slope by pieces: a parabola's between those of two lines, 0 and 1."""
+    """The slope by pieces: that of a parabola, between 0 and 1, those of two lines."""
     inside, step = np.abs(x) < 3, np.maximum(np.sign(x), 0)
     slope = np.where(inside, x / 3 + 0.5, step)
     return x * np.clip((x + 3) / 6, 0, 1), lambda dy: (dy * slope,)

@@ -32,7 +32,7 @@ def formula(xp, x, *, slope):
 
 @op.implement("manual")
 def manual(x, *, slope):
-    """By cases: what is not above zero is scaled, forward and backward."""
+    """By cases: an element not above zero is scaled, forward and backward."""
     y = np.where(x > 0, x, slope * x)
     return y, lambda dy: (np.where(x > 0, dy, slope * dy),)
 

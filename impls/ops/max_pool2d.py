@@ -104,7 +104,7 @@ class MaxPool2d:
 
 
 def parts(x, size, stride):
-    """For each place in a window, what all windows have there."""
+    """For each place in a window, the elements that all windows have there."""
     h, w = (n - size for n in x.shape[2:])
     for i, j in np.ndindex(size, size):
         yield x[:, :, i : i + h + 1 : stride, j : j + w + 1 : stride]

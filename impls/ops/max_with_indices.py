@@ -35,7 +35,7 @@ def formula(xp, x, *, axis):
 
 @op.implement("manual")
 def manual(x, *, axis):
-    """The gradient of a selection puts back what was taken, where it was taken."""
+    """The gradient of a selection puts cotangents where the elements were taken."""
     indices = x.argmax(axis=axis)
     places = np.expand_dims(indices, axis)
     values = np.take_along_axis(x, places, axis).squeeze(axis)

@@ -34,9 +34,9 @@ def formula(xp, a, b):
 
 @op.implement("manual")
 def manual(a, b):
-    """The mean of the one-sided rules a > b and a >= b; b gets what a leaves.
+    """The mean of the one-sided rules a > b and a >= b; b gets the rest of the share.
 
-    Of the share, not of dy: at a tie an infinite dy goes to both, and dy - dy is nan.
+    The rest is not dy - da: at a tie an infinite dy goes to both, and dy - dy is nan.
     """
     y = np.maximum(a, b)
 

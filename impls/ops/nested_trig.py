@@ -69,7 +69,7 @@ def autograd(F, x, y, b0, b1, b2, b3, w0, w1, w2, w3):
 
 @op.implement("custom")
 class NestedTrig:
-    """As a chain of slopes: the forward saves what each map stretches its input by."""
+    """As a chain of slopes: the forward saves the slope of each map at its input."""
 
     once_differentiable = True
 

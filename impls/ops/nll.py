@@ -25,7 +25,7 @@ def targets(rng, shape, shapes):
 
 
 def weights(rng, shape, shapes):
-    """How much each class counts: eighths, which every precision holds exactly."""
+    """The weights of the classes: eighths, which every precision holds exactly."""
     return rng.integers(1, 16, shape) / 8
 
 
@@ -57,7 +57,7 @@ def formula(xp, x, target, weight, *, ignored):
 
 @op.implement("manual")
 def manual(x, target, weight, *, ignored):
-    """Only what is picked counts: its slopes are put where it was read."""
+    """Only the picked elements count: their slopes go where these were read."""
     counts = target != ignored
     place = np.where(counts, target, 0)
     at, w = np.expand_dims(place, 1), np.where(counts, weight[place], 0)

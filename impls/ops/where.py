@@ -59,7 +59,7 @@ def autograd_tensorflow(tf, a, b, mask):
 
 @op.implement("custom")
 class Where:
-    """As two fillings: db is what da leaves of dy."""
+    """As two fillings: db is the rest of dy that da leaves."""
 
     @staticmethod
     def forward(ctx, a, b, mask):

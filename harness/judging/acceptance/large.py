@@ -93,7 +93,7 @@ class Look:
         judgements: Of the right tensors; the others have to be judged.
         far: For each other tensor, positions of its farthest, then of all wrong ones.
         longest: The number of terms of the longest reduction.
-        skipped: Names of which elements in the box around wrong ones were not tested.
+        skipped: Names of tensors with untested elements in the box around wrong ones.
         vague: Whether a choice has a tie, or a tensor may be vacuous: no part shows it.
         size: The number of elements of all values of the graph.
         operations: The number of nodes of the graph.

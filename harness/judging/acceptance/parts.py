@@ -127,7 +127,7 @@ class Parts:
         if not source.size:
             held = self.part(source, (*ahead, *(None,) * len(shape)))
             return gather(held, index=flat, **how)
-        # One where none is asked for: what is broadcast along an axis is never empty.
+        # One place where none is asked for: an axis is never empty if it is broadcast.
         some = np.where(flat < 0, flat.max(initial=0), flat)
         box, inside = list[Places](), list[Places]()
         at = np.unravel_index(some, shape) if shape else ()
@@ -218,7 +218,7 @@ def _flat(shape: Sequence[int], box: Box) -> Places:
 
 
 def _inner(shape: Sequence[int], box: Box) -> Box:
-    """Of an input that is copied along axes of length 1 and in front."""
+    """The box of an input that is broadcast, along axes of length 1 and new ones."""
     pairs = zip(shape, box[len(box) - len(shape) :], strict=True)
     return tuple(None if n == 1 else p for n, p in pairs)
 

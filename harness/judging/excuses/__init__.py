@@ -1,5 +1,5 @@
 """Why a deviation beyond the bound may be no mistake, each reason with its proof.
 
 - overflow: values that may be infinite or NaN, in the formula's order or any other
-- imprecision: what a correct but careless algorithm may lose: `imprecise`
+- imprecision: losses of a correct but careless algorithm: `imprecise`
 """

@@ -1,4 +1,4 @@
-"""ATen's factorisations, and what solves with them."""
+"""ATen's factorisations, and the operators that solve with them."""
 
 from __future__ import annotations
 

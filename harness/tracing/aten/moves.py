@@ -162,7 +162,7 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Node:
 def _embedding(
     table: Any, index: Any, padding: int = -1, by_frequency: bool = False, *_: Any
 ) -> Node:
-    """Rows of a table; those of the padding have, as documented, no gradient."""
+    """Rows of a table; padding rows have, as documented, no gradient."""
     table, index = as_float(table), as_exact(index)
     rows = moved(lambda held: held[index], table)
     if by_frequency:
@@ -200,7 +200,7 @@ def _index_reduce(
 def _scattered(
     sparse: int, dense: int, size: Any, index: Any, values: Any, **_: Any
 ) -> Node:
-    """Values at their places; those of one place add up."""
+    """A dense node of values at their places; values at one place are added up."""
     shape, held = tuple(size), as_exact(index)
     place = torch.arange(math.prod(shape)).reshape(shape)[tuple(held)]
     return graph.scatter_add(as_float(values), index=place.numpy(), shape=shape)
@@ -209,7 +209,7 @@ def _scattered(
 def _compressed(
     bounds: Any, places: Any, values: Any, size: Any, *, layout: Any = None, **_: Any
 ) -> Node:
-    """Likewise, of rows that lie behind each other, or of columns."""
+    """A dense node of compressed sparse rows (CSR) or columns (CSC)."""
     if layout not in (torch.sparse_csr, torch.sparse_csc):
         raise Untraceable("aten.sparse_compressed_tensor", "holds blocks", "sparse")
     bounds, places = as_exact(bounds), as_exact(places)
@@ -220,12 +220,12 @@ def _compressed(
 
 
 def _sparsely(x: Any, *_: Any, **__: Any) -> Node:
-    """Without a gradient for the zeros, which a sparse tensor does not hold."""
+    """x without a gradient for its zeros, which a sparse tensor does not hold."""
     x = as_float(x)
     return graph.where(graph.variable(x.value != 0), x, 0.0)
 
 
-#: May return a sparse tensor: what that does not hold stays zero.
+#: Operators that may return a sparse tensor, whose absent elements are zero.
 ON_SPARSE: dict[str, Rule] = {
     "_sparse_coo_tensor_with_dims_and_tensors": _scattered,
     "sparse_compressed_tensor": _compressed,

@@ -32,7 +32,7 @@ def listed(value: Any, count: int) -> list[int]:
 # Groups -------------------------------------------------------------------------------
 
 
-# A reduction of rows (and of how many elements each has), and what it ignores.
+# A reduction of rows (and the number of elements in each), and its neutral element.
 _REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
     "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
     "mean": (
@@ -55,8 +55,8 @@ def grouped(
 ) -> Node:
     """The reduction of each group.
 
-    Each group becomes a row of positions, filled up with a position that holds what the
-    reduction ignores; the reduction itself is the engine's, along the rows.
+    Each group becomes a row of positions, filled up with the position of the neutral
+    element; the reduction itself is the engine's, along the rows.
 
     Args:
         values: A node.

@@ -1,6 +1,6 @@
 """Matrices: inverse, determinant, exponential; Cholesky, LU, QR, eigenvalues, svd.
 
-Values come from plain algorithms in whatever type is wide: Gaussian elimination with
+Values come from plain algorithms in the wide type: Gaussian elimination with
 partial pivoting; eigenvectors of LAPACK's are refined in it (Ogita and Aishima,
 Iterative refinement for symmetric eigenvalue decomposition, JJIAM 35, 2018). Singular
 values and vectors are eigenvalues and vectors of [[0, A], [A^T, 0]]. Of a symmetric
@@ -16,8 +16,8 @@ theorems 10.3, 9.3 and 19.4): that of a computed inverse Y of A is within n u |Y
 decades, and an error E of A moves it by |Y| E |Y|; a determinant moves by
 |det| sum |Y^T| E. A computed factorisation is that of A + E, where |E| is n u |L| |L^T|
 (Cholesky) or n u |L| |U| (LU) at most, and about u times the norm of a column (QR) or
-of A (eigenvalues). How far E moves the factors is the first-order picture, where E is
-small against what it is divided by; else no bound.
+of A (eigenvalues). The move of the factors by E is taken to first order, where E is
+small against its divisor; else there is no bound.
 """
 
 from __future__ import annotations
