@@ -120,7 +120,7 @@ def command(
         recording.replace_file(Path(junit_file), junit(suite_of(content)))
     if markdown_file:
         recording.replace_file(Path(markdown_file), markdown(content))
-    if pages and json_file:  # of pages outside the project nothing is kept
+    if pages and json_file:  # documents on pages outside the project are not kept
         recording.write(content, json_file)
     elif not pages and agreed.records:
         keep(AGREE, content, json_file, combined)
@@ -184,7 +184,7 @@ def show(
 
 
 def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
-    """The outcome, and of how many tensors."""
+    """The outcome in a line, with the number of tensors."""
     if not agreed.judged:
         return "nothing was judged"
     wrong = sorted({(r.op, r.backend) for r in agreed.unexpected})
@@ -207,7 +207,7 @@ def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
 
 
 def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
-    """What was not judged, counted, and the command that shows or runs it."""
+    """The counts of what was not judged, and the command that shows or runs it."""
     missing, parts = sorted(agreed.missing), list[str]()
     if missing:
         names = ", ".join(sorted({*map(framework_of, missing)}))
@@ -221,15 +221,15 @@ def _absent(agreed: Agreement, summary: AgreeSummary) -> str:
 
 # The table ------------------------------------------------------------------------
 
-# Each backend has a column. Where these do not fit, those of a framework fold into one,
-# which shows the worst verdict; where that does not fit either, only the sign.
+# Each backend has a column. Where these do not fit, those of a framework fold into one
+# with the worst verdict; where that does not fit either, it has only the sign.
 
 _FOLDED = "of each framework the worst (*: known); wider, or in --json: each backend"
 _WIDE = 10_000  # characters: wider than any table
 
 
 def of_those_that_ran(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
-    """Without backends whose dialect no page has: they would be empty columns."""
+    """The records without backends whose dialect no page has, of empty columns."""
     ran = {r.backend for r in records if r.verdict != "unsupported"}
     return [r for r in records if r.backend in ran]
 

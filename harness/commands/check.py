@@ -23,16 +23,16 @@ from gradwatch.harness.workers.fork import bare_environment
 from gradwatch.harness.workers.process import Child, Failed
 from gradwatch.impls.catalogue import known
 
-#: Of a training of code that nobody trusts, where `--train` does not say.
+#: The default of `--train` for untrusted code.
 STEPS = 1000
-#: Options that choose the trials, and what fails of them.
+#: Options that choose the trials, and which of them can fail the check.
 _CHOICE = ("only", "skip", "quick", "edges", "strict", "budget", "train")
 
 
 def _arguments(
     ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Any]:
-    """NAME=VALUE, the value being Python's if it is that, else text."""
+    """The keyword arguments of NAME=VALUE; a value is a Python literal, or text."""
     given = {}
     for text in values:
         name, equals, value = text.partition("=")
@@ -186,14 +186,14 @@ def command(
 
 
 def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a process of its own, or how it ended without one."""
+    """The answer of a child process, or how it ended without one."""
     with Child(
         child.check,
         blamed="the code that was checked",
         variables={},
         environment=bare_environment() if request["untrusted"] else None,
-        stdout=sys.stderr,  # what the caller's code prints is no result
-        alone=True,  # what it starts ends with it
+        stdout=sys.stderr,  # the output of the caller's code is no result
+        alone=True,  # processes that it starts end with it
         traced=True,
     ) as process:
         process.patience = request["timeout"]
@@ -205,7 +205,7 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None) -> int:
-    """Print and write what came back; the exit code."""
+    """Print and write the answer; return the exit code."""
     if child.REFUSED in answered:
         click.echo(f"gradwatch: {answered[child.REFUSED]}", err=True)
         return 2

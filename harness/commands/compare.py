@@ -145,7 +145,7 @@ def command(
 
     trials = options.sized(wanted, loading, **chosen_by)
     names = sorted({trial.problem.op.name for trial in trials})
-    # Of a commit against itself, the noise, all that is asked.
+    # Of a commit against itself, which measures the noise, all requested ops.
     chosen = affected(a, b, names, backends) if commits and a != b else None
     touched = names if chosen is None else [op for op, _ in chosen]
     if unchanged := [name for name in names if name not in touched]:
@@ -165,7 +165,7 @@ def command(
                 and (backends or has_dialect(t.problem.op, one.backend))
             )
         ]
-        random.Random(given["seed"]).shuffle(plans)  # some from all over, if not all
+        random.Random(given["seed"]).shuffle(plans)  # a sample, if time is short
         rows, failed, left = _compared(plans, phases, limit)
     failed |= broken
     rows.sort(key=lambda row: (row.op, row.case, row.dtype, row.backend))
@@ -186,13 +186,13 @@ def _counted(rows: Sequence[CompareRecord], reasons: list[str]) -> CompareSummar
     return CompareSummary(**counts, failed=reasons)
 
 
-#: What could not be compared, by the kind of the reason and its message.
+#: Names of failed comparisons, by the class of the exception and its message.
 Failures = dict[tuple[type[Exception], str], list[str]]
 
 
 @contextlib.contextmanager
 def _noted(failed: Failures, what: str, kind: type[Exception] = Died) -> Iterator[None]:
-    """Have what fails cost no other."""
+    """Note an exception in this block under a name, so that the others go on."""
     try:
         yield
     except kind as error:
@@ -203,7 +203,7 @@ def _noted(failed: Failures, what: str, kind: type[Exception] = Died) -> Iterato
 def _compared(
     plans: Sequence[tuple[Side, Side, Plan]], phases: Sequence[Phase], limit: float
 ) -> tuple[list[CompareRecord], Failures, str]:
-    """Records; what failed, wrong gradients first, what is absent last; the rest."""
+    """The records; failures, wrong gradients first, absent last; a note on the rest."""
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
     timed, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
     with progress("comparing", limit) as advance, judging() as judge:
@@ -211,7 +211,7 @@ def _compared(
         order = sorted(plans, key=lambda p: dialect_of(p[0].backend) == "formula")
         for one, other, plan in order:
             what = f"{plan.trial.name} {one.backend}"
-            if spent > limit:  # a wrong gradient is told all the same
+            if spent > limit:  # gradients are still judged
                 with _noted(failed, what):
                     judge(one, other, plan)
                 continue
@@ -235,13 +235,13 @@ def _compared(
 
 
 def _line(why: str, whats: Sequence[str]) -> str:
-    """The first that a reason holds for, and how many more."""
+    """The first name that a reason holds for, the number of others, and the reason."""
     more = f" and {len(whats) - 1} more" if len(whats) > 1 else ""
     return f"{whats[0]}{more}: {why}"
 
 
 def _are_commits(a: str, b: str) -> bool:
-    """Whether both are commits; else both are backends."""
+    """Whether both names are commits, rather than backends; UnknownName for others."""
     backends = backend_names()
     for name in (a, b):
         if {a, b} & {*backends}:
@@ -275,7 +275,7 @@ def _sides(
 def _show(
     a: str, b: str, rows: Sequence[CompareRecord], failed: Failures, left: str
 ) -> None:
-    """Print what is wrong or could not be compared, the table, and the last lines."""
+    """Print wrong gradients and failures, the table, and the last lines."""
     for (kind, why), what in failed.items():
         marks = ("✗", "bold red"), ("not compared:", "yellow")
         sign, style = marks[kind is not WrongGradient]
@@ -305,7 +305,7 @@ def _show(
 
 
 def _show_ratios(a: str, b: str, rows: Sequence[CompareRecord]) -> None:
-    """Rows are phases; their noise, and the number of pairs, are in the document."""
+    """Print a row for each phase; the document has noise and pairs, too."""
     groups = defaultdict[str, list[list[str]]](list)
     for row in rows:
         cells = [

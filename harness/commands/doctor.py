@@ -73,7 +73,7 @@ def table(findings: Sequence[Finding]) -> Table:
     """The findings, each with its sign and how to fix it."""
     shown = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
     for finding in findings:
-        # That cannot be installed, or need not be.
+        # It cannot be installed, or need not be.
         absent = finding.state == "missing" and not (finding.mend and finding.needed)
         sign, colour = ("–", "dim") if absent else _SIGNS[finding.state]
         usable = (f"{n} {'–' if why else '✓'}" for n, why in finding.devices.items())
@@ -92,10 +92,10 @@ def table(findings: Sequence[Finding]) -> Table:
 class Finding:
     """One examined item: `found` describes it; `why` says what is wrong with it.
 
-    `mend` is the command that fixes it. With both `found` and `why` it is a warning.
-    What is not `needed` is made only on request. A framework `runs_in` an interpreter,
-    and its `devices` are those that it knows, each with the reason why it cannot be
-    used, or "".
+    `mend` is the command that fixes it. With both `found` and `why` it is a warning. An
+    item that is not `needed` is made only on request. A framework `runs_in` an
+    interpreter, and its `devices` are those that it knows, each with the reason why it
+    cannot be used, or "".
     """
 
     name: str
@@ -116,7 +116,7 @@ class Finding:
 
 
 def examine(root: Path = ROOT) -> Iterator[Finding]:
-    """Everything that a run depends on; frameworks last, since they take seconds."""
+    """The findings on all that a run depends on; frameworks last: they take seconds."""
     cores = len(psutil.Process().cpu_affinity()) if psutil.LINUX else os.cpu_count()
     system = f"{platform.system()} {platform.machine()}"
     python = f"Python {platform.python_version()}"

@@ -98,7 +98,7 @@ def command(
 
 
 class SearchRequest(Struct):
-    """Where to look, for how many seconds; `seen` was found already."""
+    """A request to search ops on backends; `seen` are the ids of known findings."""
 
     ops: Sequence[str]
     backends: Sequence[str]
@@ -108,7 +108,7 @@ class SearchRequest(Struct):
 
 
 class SearchState(Struct):
-    """Trials and verdicts of a hunt since it last told, and a finding, if there is one.
+    """The trials and verdicts of a hunt since its last report, and a finding, if any.
 
     text: the finding's script. Of a whole run, failed: why an op could not be run;
     findings: by id.
@@ -130,7 +130,7 @@ def _hunt(
     folder: Path,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Let a process with the job `hunt` look, and keep what it finds."""
+    """Let a process with the job `hunt` search, and save its findings."""
     end = time.monotonic() + asked.budget
 
     def request(left: Sequence[str]) -> SearchRequest:
@@ -153,7 +153,7 @@ def _hunt(
 
 
 def hunt(content: bytes, link: Link) -> None:
-    """The job: look where is asked, and hand over each finding."""
+    """Search the ops of a request, and send each finding."""
     asked = msgspec.msgpack.decode(content, type=SearchRequest)
     ops = dict[str, Op]()
     for source in asked.ops:

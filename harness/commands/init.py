@@ -79,10 +79,10 @@ def command(wanted: tuple[str, ...]) -> int:
 
 # The subject ----------------------------------------------------------------------
 
-_PACKAGES = ("numpy", "torch")  # whose versions a history belongs to
+_PACKAGES = ("numpy", "torch")  # a history belongs to versions of these
 _SIZES = {"small": (7,), "middle": (3, 8), "large": (64, 1000)}
 
-#: From the shape of the first input that of another: as large, its last axis, a matrix.
+#: Shapes of an input from that of the first: the same, its last axis, a square matrix.
 Kind = Callable[[tuple[int, ...]], tuple[int, ...]]
 _KINDS: tuple[Kind, ...] = (lambda s: s, lambda s: s[-1:], lambda s: (s[-1], s[-1]))
 
@@ -91,9 +91,9 @@ _KINDS: tuple[Kind, ...] = (lambda s: s, lambda s: s[-1:], lambda s: (s[-1], s[-
 class Subject:
     """The operation of the first page.
 
-    `call` is what a test calls on tensors, and `attribute` what it imports from the
+    `call` is the callable of a test, and `attribute` the name that it imports from the
     `module`; `formula` is the body of the page's formula, and `measures` the project's
-    file or folder that holds the code. `kinds` give the shape of each input.
+    file or folder with the code. `kinds` give the shape of each input.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Subject:
 
 
 def example() -> Subject:
-    """Return a page to start from: SiLU, with a backward by hand."""
+    """Return the example, SiLU with a backward by hand."""
     title = "SiLU of each element: y = x s(x), where s is the logistic function."
     place = ("torch.nn.functional", "silu", "silu")
     formula, by_hand = "    return x * xp.sigmoid(x)", _filled("example.txt")
@@ -117,7 +117,7 @@ def example() -> Subject:
 
 
 def subject(wanted: str, root: Path) -> Subject:
-    """Return the subject that `module:name` is: a function, or an autograd.Function.
+    """Return the subject of `module:name`, a function or an autograd.Function.
 
     Raises:
         click.UsageError: It cannot be imported, or its inputs have no names.
@@ -143,10 +143,10 @@ def subject(wanted: str, root: Path) -> Subject:
 
 
 def _fitting(call: Any, count: int) -> tuple[Kind, ...]:
-    """Return the first shapes at which their own forward and backward run."""
+    """Return the first shapes at which the call's own forward and backward run."""
     for others in itertools.product(_KINDS, repeat=count - 1):
         kinds = (*_KINDS[:1], *others)
-        with contextlib.suppress(Exception):  # whatever theirs raises
+        with contextlib.suppress(Exception):  # whatever the caller's code raises
             import torch  # noqa: TID251  # absent: the shapes are equal
 
             inputs = [torch.rand(kind((3, 8)), requires_grad=True) for kind in kinds]
@@ -179,13 +179,13 @@ def _inputs(function: Any, skip: int) -> tuple[str, ...]:
     try:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
     except (ValueError, TypeError):
-        return ("x",)  # a builtin that does not tell
+        return ("x",)  # a builtin without a signature
     needed = (p for p in parameters if p.default is p.empty and p.kind <= 1)
     return tuple(p.name for p in needed)
 
 
 def _place(module: Any, root: Path) -> str:
-    """Return the file or package of a module, seen from the root; "" outside of it."""
+    """Return the path of a module's file or package from the root; "" outside of it."""
     place = Path(getattr(module, "__file__", None) or "/").resolve()
     while (place.parent / "__init__.py").exists():
         place = place.parent
@@ -196,7 +196,7 @@ def _place(module: Any, root: Path) -> str:
 
 
 def _formula(function: Any, name: str) -> str:
-    """Return the function's own text in array-API names, else a place to write it."""
+    """Return the function's own code in array-API names, or a placeholder for it."""
     unknown = f'raise NotImplementedError("write here what {name} computes, with xp")'
     read = _read(function, set())
     if read is None:
@@ -211,8 +211,8 @@ def _formula(function: Any, name: str) -> str:
 def _read(function: Any, within: set[str]) -> tuple[str, list[str]] | None:
     """Return a function's parameters, and its body in the names of the array API.
 
-    The page is read without the module, so what the body uses of it comes first:
-    constants, imports, helpers, but for those that the function is `within`.
+    The page runs without the module, so the constants, imports and helpers that the
+    body uses come first, except helpers that the function is `within`.
     """
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
@@ -221,7 +221,7 @@ def _read(function: Any, within: set[str]) -> tuple[str, list[str]] | None:
     if not isinstance(node, ast.FunctionDef):
         return None
     module, lines = getattr(function, "__globals__", {}), list[str]()
-    theirs = {"torch", *{"F"} - {*module}}  # whose functions are those of xp
+    theirs = {"torch", *{"F"} - {*module}}  # names of modules with functions of xp
     used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     for name in sorted(used & {*module} - within):
         value = module[name]
@@ -239,7 +239,7 @@ def _read(function: Any, within: set[str]) -> tuple[str, list[str]] | None:
         elif source.partition(".")[0] in sys.stdlib_module_names:
             own = getattr(value, "__name__", name)
             lines.append(f"from {source} import {own} as {name}")
-    # Neither its docstring, nor what is kept for a backward.
+    # Neither its docstring, nor lines that save tensors for a backward.
     kept = map(ast.unparse, node.body[bool(ast.get_docstring(node)) :])
     aside = re.compile(r"\bctx\b|^(import|from) torch\b")
     text = "\n".join(line for line in kept if not aside.search(line))
@@ -307,9 +307,9 @@ def kernels(root: Path) -> list[str]:
 
 
 def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
-    """Write each file that is not there: its name; "written", "added to" or "kept".
+    """Write missing files; yield names, and "written", "added to" or "kept".
 
-    What has a sign is added to a file of yours that has it not.
+    A text with a sign is added to an existing file that lacks the sign.
     """
     fields, tests = _fields(about, root), "tests/" if (root / "tests").is_dir() else ""
     for name, template, sign in (
@@ -333,13 +333,13 @@ def write(about: Subject, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _fields(about: Subject, root: Path) -> dict[str, str]:
-    """Return what the templates name."""
+    """Return the fields of the templates."""
     named, packages = [*zip(about.inputs, about.kinds, strict=True)], list[str]()
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version(name).partition("+")[0]
             packages.append(f'"{name}": ["{version}"]')
-    known = dict[str, Any]()  # where pip has gradwatch from: it is on no index
+    known = dict[str, Any]()  # pip's source of gradwatch: it is on no index
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         installed = importlib.metadata.distribution("gradwatch")
         known = json.loads(installed.read_text("direct_url.json") or "{}")
@@ -363,6 +363,6 @@ def _fields(about: Subject, root: Path) -> dict[str, str]:
 
 
 def _filled(template: str, /, **fields: Any) -> str:
-    """Return a template's text with the fields in it; other signs stay as they are."""
+    """Return a template's text with its fields filled in; other $ signs stay."""
     text = (Path(__file__).parent / "_templates" / template).read_text("utf-8")
     return Template(text).safe_substitute(fields)

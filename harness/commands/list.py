@@ -24,7 +24,7 @@ def _cases() -> list[str]:
 
 
 def _covered() -> list[str]:
-    found: set[str] = set()  # of a framework that is not installed nothing
+    found: set[str] = set()  # nothing of a framework that is not installed
     if importlib.util.find_spec("torch"):
         from gradwatch.harness.tracing.traced import COVERED
 

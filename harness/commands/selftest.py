@@ -81,9 +81,9 @@ def summarise(
     seconds: float | None = None,
     seed: int | None = None,
 ) -> SelftestSummary:
-    """The summary of a self-test of the `ops` and `orders` that were asked for.
+    """The summary of a self-test of the requested `ops` and `orders`.
 
-    What is required depends on them; of some ops, one tensor or more.
+    The requirements depend on them; for some ops, one tensor is enough.
     """
     entries, required = known.load(), list[Requirement]()
     first, second = score.of(ORDERS[0]), score.of(*SECOND)
@@ -170,7 +170,7 @@ def _table(
 
 
 def per_cent(share: float | None) -> str:
-    """One decimal; 100.0 only for a share of exactly 1, and 0.0 only for exactly 0."""
+    """A share in per cent with one decimal; 100.0 and 0.0 only if it is exact."""
     if share is None:
         return ""
     cut = max(min(share * 100, 99.9), 0.1) if 0 < share < 1 else share * 100

@@ -98,7 +98,7 @@ def _combined(
 
 
 class TimeRequest(Asked, kw_only=True):
-    """What is to be timed."""
+    """A request to time ops and sizes."""
 
     sizes: Sequence[str]
     budget: float
@@ -106,9 +106,9 @@ class TimeRequest(Asked, kw_only=True):
 
 
 class Timed(Struct, kw_only=True):
-    """The records of a case or more, why others have none, and how far it is.
+    """The records of a case or more, why others have none, and the progress.
 
-    wrong: op and backend of a gradient that is, and is no known defect. absent: why
+    wrong: op and backend of each wrong gradient that is no known defect. absent: why
     backends or devices are missing. failed: by op, why its page or formula cannot be
     run. refused: why the call is wrong.
     """
@@ -125,7 +125,7 @@ class Timed(Struct, kw_only=True):
 
 
 def _timed(asked: TimeRequest, progress: Callable[[int, int], None]) -> Timed:
-    """All that a process with the job `measure` finds."""
+    """The results of a process with the job `measure`, collected."""
     measured, timed = Timed(), list[tuple[str, str]]()
 
     def request(left: Sequence[str]) -> TimeRequest:
@@ -149,7 +149,7 @@ def _timed(asked: TimeRequest, progress: Callable[[int, int], None]) -> Timed:
 
 
 def measure(content: bytes, link: Link) -> None:
-    """The job: judge and time what is asked, and hand over each case."""
+    """Judge and time the trials of a request, and send each case."""
     integrity.remember()  # before any page is read
     asked = msgspec.msgpack.decode(content, type=TimeRequest)
     of_ops = {"sizes": asked.sizes, "dtypes": asked.dtypes}
@@ -179,7 +179,7 @@ def _on(device: str, trials: Sequence[Trial], asked: TimeRequest, link: Link) ->
         return Worker(place, threads=asked.threads, waiting=link.alive)
 
     with workers(start) as worker:
-        # Before the clock runs, since judging would disturb it.
+        # Judge before the clock runs: it would disturb it.
         judged, entries = Agreement(), known.load()
         tasks = [Task(one, name, device) for one in trials for name in usable]
         with Fleet(jobs=os.cpu_count() or 1) as fleet:
@@ -206,7 +206,7 @@ def _on(device: str, trials: Sequence[Trial], asked: TimeRequest, link: Link) ->
 
 
 def _show(measured: Timed) -> None:
-    """A table for each op and size, and at the end what was found and not timed."""
+    """Print a table for each op and size, then a summary with untimed backends."""
     rows, wrong, absent = measured.rows, measured.wrong, measured.absent
     for device in sorted({row.device for row in rows}):
         _show_times([r for r in rows if r.device == device])
@@ -237,7 +237,7 @@ def _show(measured: Timed) -> None:
 
 
 def _show_times(rows: Sequence[TimeRecord]) -> None:
-    """Of each op and size the backends, the fastest first; of others the multiple."""
+    """Print the backends of each op and size, the fastest first, with multiples."""
     found = defaultdict[str, dict[str, dict[Phase, float]]](dict)
     for row in rows:
         about = found[f"{row.op} {row.case} {row.dtype}"]
@@ -256,7 +256,7 @@ def _show_times(rows: Sequence[TimeRecord]) -> None:
 
 
 def _cells(seconds: Sequence[float]) -> Iterator[tuple[str, str]]:
-    """Each time, and how many times the least it is; 0 where there is none."""
+    """Yield each time and its multiple of the least, as text; 0 is no time."""
     least = min(filter(None, seconds), default=0.0)
     for one in seconds:
         shown = f"{one * 1e6:,.{'3g' if one < 1e-3 else '0f'}}" if one else ""

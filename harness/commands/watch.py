@@ -104,7 +104,7 @@ def headline(surveyed: Survey) -> str:
 
 
 def _show(surveyed: Survey, everything: bool) -> None:
-    """Print what is confirmed, by commit and the worst first; count the rest."""
+    """Print the confirmed changes, by commit and the worst first; count the rest."""
     console = output()
     for warning in surveyed.warnings:
         say(warning, "yellow")

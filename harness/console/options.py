@@ -32,7 +32,7 @@ def several(
 ) -> Callable[[Command], Command]:
     """Return an option that is repeated, or with commas; each name counts once.
 
-    An unknown one is answered with the nearest; without `names` any is taken.
+    For an unknown name the error suggests the nearest; without `names` any is valid.
     """
 
     def check(
@@ -117,7 +117,7 @@ threads = click.option(
 
 
 def on_this_machine(devices: Iterable[str]) -> None:
-    """Raise Required at once where none of the devices can be here."""
+    """Raise Required at once where this machine cannot have any of the devices."""
     if {*devices} == {"cuda"} and not has_cuda():
         raise Required("no CUDA device is here (gradwatch doctor): --device cpu")
 
@@ -135,7 +135,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def _duration(
     ctx: click.Context, parameter: click.Parameter, value: str | None
 ) -> float | None:
-    """The seconds of 90, 90s, 10m or 1h."""
+    """The seconds of a text such as 90, 90s, 10m or 1h."""
     if value is None:
         return None
     unit = value[-1:] if value[-1:] in _UNITS else "s"
@@ -156,7 +156,7 @@ def seconds(
 def folder(
     name: str, text: str, default: Path | None = None, shown: str = "", **more: Any
 ) -> Callable[[Command], Command]:
-    """Return an option that takes a folder; `shown` is its default, in words."""
+    """Return an option that takes a folder; `shown` is the text of its default."""
     more |= {"type": click.Path(file_okay=False, path_type=Path), "default": default}
     more |= {"show_default": shown or False, "metavar": "FOLDER", "help": text}
     return click.option(*name.split(), **more)

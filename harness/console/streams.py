@@ -1,4 +1,4 @@
-"""Standard streams: closed ones, letters they lack, and a line while work goes on."""
+"""Standard streams: closed ones, letters they lack, and a line with the progress."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from shutil import get_terminal_size
 
 #: Seconds before the first line on a terminal, and between two there and in a log.
 SILENT, EACH, EVERY = 3.0, 1.0, 10.0
-#: What lets a line on a terminal be written again.
+#: The control sequence that returns to the start of a terminal's line and clears it.
 ANEW = "\r\033[K"
 
 
 def nowhere(stream: int) -> None:
-    """Let what is still written to a descriptor go nowhere, without an error."""
+    """Redirect a descriptor to /dev/null, so that writing raises no error."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream)
     os.close(null)
 
 
 def legible_streams() -> None:
-    """Have printing never fail: a closed stream, or letters that it cannot show.
+    """Let printing never fail, for a closed stream or letters that it cannot show.
 
-    What is opened next would get the number of a closed one, and what is printed.
+    The next opened file would get the number of a closed stream, and its output.
     """
     for number in range(3):
         try:
@@ -49,11 +49,11 @@ def ticking(
     terminal: bool = True,
     log: bool = True,
 ) -> Iterator[None]:
-    """A line on standard error while work goes on: it does not look like a hang.
+    """Write a line on standard error while work goes on, so that it is no hang.
 
-    A terminal has one that is written again each second, a log one every ten seconds;
+    On a terminal it is rewritten each second, in a log it is repeated every ten;
     either may be left out. `before` ends a line that another program has begun. A
-    thread writes them, so that one long step does not silence them.
+    thread writes it, so that one long step does not stop it.
     """
     shown = sys.stderr.isatty()
     if not (terminal if shown else log):

@@ -20,7 +20,7 @@ from gradwatch.harness.project.records import Kind, Record, Summary
 
 
 def output() -> Console:
-    """Standard output; a wide table is not folded when it goes to a file."""
+    """The console of standard output; a file gets wide tables without folding."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
     return _Console(width=wide, highlight=False)
 
@@ -28,7 +28,7 @@ def output() -> Console:
 def say(line: str, style: str = "") -> None:
     """Print a line on standard error as it is, however wide the terminal."""
     if sys.stderr.isatty():
-        sys.stderr.write(ANEW)  # in place of how far the work is
+        sys.stderr.write(ANEW)  # in place of the progress
     console = _Console(stderr=True, highlight=False)
     console.print(line, style=style, markup=False, soft_wrap=True)
 
@@ -39,7 +39,7 @@ def keep(
     json_file: str | None = None,
     *combined: documents.Combined[Summary, Record],
 ) -> None:
-    """Merge a document into results/latest, and write a copy where one is asked for."""
+    """Merge a document into results/latest, and write a copy to a file, if given."""
     if json_file:
         documents.write(content, json_file)
     if why := documents.keep(kind, content, *combined):
@@ -47,7 +47,7 @@ def keep(
 
 
 def ending(found: str, style: str, *, absent: str = "", next_step: str = "") -> None:
-    """Print the last lines of a command: what was found, not run, and comes next."""
+    """Print the last lines of a command: its result, parts not run, the next step."""
     console, sign = output(), {"green": "✓", "red": "✗"}.get(style, "▲")
     console.print(f"{sign} {found}", style=style, markup=False)
     if absent:
@@ -81,7 +81,7 @@ def show_grouped(
 
 
 def many(count: int, what: str) -> str:
-    """A count of things, by the word for one of them."""
+    """A count with its noun, in the plural unless it is 1."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
@@ -89,7 +89,7 @@ class _Console(Console):
     """A console that survives a closed pipe, such as `| head`: the run goes on."""
 
     def on_broken_pipe(self) -> None:
-        """Let the rest go nowhere."""
+        """Discard the rest of the output."""
         self.quiet = True
         nowhere(self.file.fileno())
 
@@ -98,9 +98,9 @@ class _Console(Console):
 def progress(
     what: str, limit: float = math.inf
 ) -> Iterator[Callable[[int, int], None]]:
-    """A line on standard error with an estimate, which each call moves.
+    """Show a line with the seconds left; yield the function that updates it.
 
-    What is left takes no longer than to the `limit`, in seconds.
+    The estimate ends at the `limit`, in seconds, at the latest.
     """
     state, begun = [what], time.monotonic()
 

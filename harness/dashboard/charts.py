@@ -32,7 +32,7 @@ TICKS = 26  # names beside each other on an axis
 class Point(NamedTuple):
     """A point of a chart; `low` and `high` are the ends of its interval, or its value.
 
-    `commit` is the first letters of a commit's hash; a click opens its place.
+    `commit` is the beginning of a commit's hash; a click opens its row.
     """
 
     runner: str
@@ -47,9 +47,9 @@ class Point(NamedTuple):
 
 @functools.cache
 def _frame(kind: str) -> tuple[Any, dict[str, models.ColumnDataSource]]:
-    """The figure of a kind of chart, times or history, and its sources, to be filled.
+    """The figure of a kind of chart, times or history, and its sources, still empty.
 
-    The y axis is logarithmic; lines join points, and rings stand around some.
+    The y axis is logarithmic; lines join points, and rings mark some of them.
     """
     kinds: dict[str, dict[str, Any]] = {
         "times": {"x_axis_label": "bytes moved, at least", "x_axis_type": "log"},
@@ -110,8 +110,7 @@ def _filled(
 ) -> Chart:
     """The figure with these contents, as `Bokeh.embed.embed_item` takes it.
 
-    Lines join the points of each runner; `rings` have the colour that stands with each
-    point.
+    Lines join the points of each runner; `rings` are points with the colour of a ring.
     """
     plot, sources = _frame(kind)
     # A factor of 2 at least, or noise fills the axis.
@@ -137,7 +136,7 @@ def _filled(
 
 
 def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Rows as the columns of a source; all columns exist where there are no rows."""
+    """Rows as the columns of a source; without rows, all columns are empty."""
     several = [*rows]
     return {name: [row[i] for row in several] for i, name in enumerate(names.split())}
 
@@ -151,7 +150,7 @@ def times(
     phase: str,
     looks: Looks,
 ) -> Chart | None:
-    """Microseconds against bytes moved.
+    """The chart of microseconds against bytes moved.
 
     `timed` are records of one op by runner; None if none is of this dtype and phase.
     """
@@ -168,7 +167,7 @@ def times(
 def history(
     several: Sequence[Series], commits: Sequence[Commit], looks: Looks
 ) -> Chart:
-    """The values of series with one unit; a ring where a level changed.
+    """The chart of series with one unit over commits, with a ring at each change.
 
     A ratio can be 0, which a logarithmic axis cannot show: it is drawn below all
     others.

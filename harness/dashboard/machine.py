@@ -1,4 +1,4 @@
-"""Reads the results folder, and collects what it has of one machine.
+"""Reads the results folder, and collects the results of one machine.
 
 The content of a file never raises: a file that is damaged, has a newer schema or is not
 ours becomes a trouble, which the site shows. A run may have covered one op only, so
@@ -43,7 +43,7 @@ class Source:
 
     @property
     def machine(self) -> str:
-        """The machine on which it was made."""
+        """The name of the machine on which the document was made."""
         return self.environment.machine or "unnamed"
 
 
@@ -53,7 +53,7 @@ Finding = tuple[FindingRecord, str]
 
 @dataclass
 class Results:
-    """The contents of a results folder, the newest first, and what cannot be read."""
+    """The contents of a results folder, the newest first, and the unreadable files."""
 
     sources: list[Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -113,7 +113,7 @@ def runner_of(backend: str, device: str) -> str:
 
 @dataclass
 class MachineResults:
-    """One machine's results; each record has the date and commit that it is of."""
+    """One machine's results; each record has its own date and commit."""
 
     machine: str
     sources: list[Source]
@@ -136,7 +136,7 @@ class MachineResults:
     def runners(self) -> tuple[str, ...]:
         """Backends of the catalogue on the CPU, and all others that have results.
 
-        Where all results are of a GPU, those on the CPU would only be empty.
+        If all results are of a GPU, backends on the CPU, which have none, are left out.
         """
         seen = {runner for _, runner in (*self.judged, *self.timed)}
         elsewhere = seen and all(" on " in runner for runner in seen)
@@ -144,7 +144,7 @@ class MachineResults:
 
     @property
     def ran(self) -> tuple[str, ...]:
-        """Backends that have results, and not only dialects that the pages lack."""
+        """Backends with a result other than `unsupported`."""
         judged = {
             runner
             for (_, runner), records in self.judged.items()
@@ -154,7 +154,7 @@ class MachineResults:
 
     @property
     def absent(self) -> dict[str, str]:
-        """Backends that have none here, and why."""
+        """Backends without such a result here, each with the reason."""
         asked, ran = {runner for _, runner in self.judged}, self.ran
         return {
             name: "no page has its dialect"
@@ -166,7 +166,7 @@ class MachineResults:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Backends that the newest run of the suite could not run, and why."""
+        """Backends that the newest run of the suite could not run, with the reason."""
         source = self.newest("agree")
         return source.summary.missing if source else {}
 
@@ -181,7 +181,7 @@ class MachineResults:
         return list(chain.from_iterable(wanted))
 
     def untimed(self, op: str) -> dict[str, str]:
-        """What the newest timing run left out of this op, and why."""
+        """The cases of this op without a time in the newest run, with the reason."""
         source = self.newest("time")
         untimed = source.summary.untimed.items() if source else ()
         named = ((*what.partition(" ")[::2], why) for what, why in untimed)

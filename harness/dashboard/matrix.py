@@ -1,8 +1,8 @@
-"""One cell for each op and backend, and how backends are grouped and look.
+"""One cell for each op and backend, and the groups and styles of backends.
 
 The colour of a backend is its framework's, its shape is its dialect's. Each colour has
 a contrast of at least 3:1 (WCAG 2.2, 1.4.11) with the light and with the dark
-background, so one serves both; neighbours are as different as they can be.
+background, so both share it; neighbours are as different as they can be.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Cell:
 
     `verdict` is one of the judge's, or "none": nothing was judged. `defect` is the
     reason of a known defect. `speed` is the time divided by that of the fastest backend
-    that is right. `orders` are the verdicts on other orders of differentiation: all
-    else is of the first one.
+    that is right. `orders` are the verdicts on other orders of differentiation; all
+    other fields are of the first one.
     """
 
     op: str
@@ -61,12 +61,12 @@ class Cell:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int, float]:
-        """Sorts cells, the worst last: wrong, then a known defect, then by verdict."""
+        """A sort key, the worst cell last: wrong, a known defect, then by verdict."""
         severe = (*_CALM, *VERDICTS).index(self.verdict)
         return self.wrong, self.astray, bool(self.defect), severe, self.ratio or 0.0
 
 
-# What a cell says that has no error to show; the least comes first.
+# Verdicts of cells that have no error to show; the least severe comes first.
 _CALM = ("none", "unsupported", "agree", "vacuous")
 
 Cells = Mapping[str, Mapping[str, Cell]]  # by op, then by runner
@@ -85,7 +85,7 @@ def short(value: float | None) -> str:
 
 
 def bar_length(ratio: float | None) -> float:
-    """Position of a ratio between FAINTEST and STRONGEST, on a log scale, 0 to 1."""
+    """The position of a ratio between FAINTEST and STRONGEST on a log scale, 0 to 1."""
     if not ratio or ratio <= FAINTEST:
         return 0.0
     span = math.log(STRONGEST / FAINTEST)
@@ -145,14 +145,14 @@ def _add_speed(row: Mapping[str, Cell], here: MachineResults) -> None:
 
 # Families ---------------------------------------------------------------------------
 
-#: Of the frameworks: blue, orange, green, purple, teal, red, ochre, pink.
+#: Colours of frameworks: blue, orange, green, purple, teal, red, ochre, pink.
 COLOURS = (
     *("#127ddf", "#d86512", "#0b851e", "#a125ed"),
     *("#0da1a1", "#e4121f", "#a88f0e", "#f044b5"),
 )
 BAD, GOOD = "#d4351c", "#2e8b57"
 
-#: Of the dialects: names and signs of Bokeh's markers; dashes and gaps in pixels.
+#: Names and signs of Bokeh's markers for dialects; their dashes and gaps in pixels.
 MARKERS = {
     "circle": "●",
     "square": "■",
@@ -172,7 +172,7 @@ class Family(NamedTuple):
     runners: tuple[str, ...]
 
     def worst(self, row: Mapping[str, Cell]) -> Cell:
-        """The cell that a folded column shows."""
+        """The worst cell, which a folded column shows."""
         return max((row[runner] for runner in self.runners), key=lambda c: c.rank)
 
 
@@ -185,13 +185,13 @@ def families(runners: Iterable[str]) -> tuple[Family, ...]:
 
 
 def family_of(runner: str) -> str:
-    """torch of torch_custom, and "torch on cuda" of "torch_custom on cuda (old)"."""
+    """A family's name: torch for torch_custom, "torch on cuda" for one on a GPU."""
     backend, on, device = runner.partition(" (")[0].partition(" on ")
     return framework_of(backend) + on + device
 
 
 def flavour_of(runner: str) -> str:
-    """custom of torch_custom, and "custom (old)" of "torch_custom on cuda (old)"."""
+    """The dialect: custom for torch_custom, "custom (old)" with versions."""
     runner, bracket, versions = runner.partition(" (")
     backend = runner.partition(" on ")[0]
     return (backend.partition("_")[2] or backend) + bracket + versions

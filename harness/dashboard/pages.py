@@ -44,7 +44,7 @@ from gradwatch.impls.catalogue import op_names
 from gradwatch.impls.catalogue import op_page as file_of
 
 OTHER = "other"  # the group of an op whose file names none
-MOST = 5  # of each answer; a link leads to the rest
+MOST = 5  # rows of each answer; a link leads to the rest
 COMMITS = 8  # on this page; the page of changes has all
 
 
@@ -52,7 +52,7 @@ COMMITS = 8  # on this page; the page of changes has all
 class Fault:
     """All records of one op, runner and verdict that fail in the same way.
 
-    `since` is the commit at which the history has the gradient wrong first.
+    `since` is the first commit at which the gradient is wrong in the history.
     """
 
     first: AgreeRecord
@@ -62,7 +62,7 @@ class Fault:
 
     @property
     def repro(self) -> str:
-        """The command that reproduces it."""
+        """The command that reproduces the fault."""
         command = f"gradwatch agree --case {shlex.quote(self.first.case)}"
         command += f" --backend {shlex.quote(self.first.backend)}"
         if self.first.order != FIRST_ORDER:
@@ -120,7 +120,7 @@ def faults(
 
 
 def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, Any]:
-    """The first answer: which ops are not right, and since when."""
+    """The variables of the first answer: which ops are not right, and since when."""
     records = here.records()
     wrong = unexpected(records)
     verdicts = {op: {c.verdict for c in row.values()} for op, row in cells.items()}
@@ -141,7 +141,7 @@ def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, An
 
 
 def _fast(cells: Cells, history: History) -> dict[str, Any]:
-    """The second answer: what got slower or faster, and who is fastest."""
+    """The variables of the second answer: slower, faster and fastest backends."""
     timed = [move for move in moves(history) if move.series.is_time]
     sure = [move for move in timed if move.change.state == "confirmed"]
     best = Counter(filter(None, map(_fastest, cells.values())))
@@ -163,7 +163,7 @@ def _fastest(row: Mapping[str, Cell]) -> str:
 
 
 def _ranks(cells: Cells, key: Callable[[Cell], Any]) -> dict[str, int]:
-    """The place of each op by its largest key, the largest first."""
+    """The rank of each op by its largest key, the largest first."""
     keys = {op: max(map(key, row.values())) for op, row in cells.items()}
     ordered = sorted(keys, key=keys.__getitem__, reverse=True)
     return {op: place for place, op in enumerate(ordered)}
@@ -175,7 +175,7 @@ def _ranks(cells: Cells, key: Callable[[Cell], Any]) -> dict[str, int]:
 def op_page(
     op: str, row: Mapping[str, Cell], here: MachineResults, history: History
 ) -> dict[str, Any]:
-    """The variables of the op template; no time is shown of the `hidden` cells."""
+    """The variables of the op template; it shows no times of `hidden` cells."""
     row = {runner: cell for runner, cell in row.items() if runner in here.ran}
     records = here.records(op)
     by_order = grouped(records, lambda r: (runner_of(r.backend, r.device), r.order))
@@ -184,7 +184,7 @@ def op_page(
     timed = {r: here.timed[op, r] for r, cell in cells.items() if not cell.wrong}
     times = list(chain(*timed.values()))
     series = [one for one in history.series if one.op == op]
-    views: dict[str, list[Series]] = {}  # those of the backward pass first
+    views: dict[str, list[Series]] = {}  # the backward pass first
     for one in sorted(series, key=lambda s: (s.view[:8] != "backward", s.view)):
         views.setdefault(one.view, []).append(one)
     lines = [one.line for one in series]
@@ -215,7 +215,7 @@ def op_page(
 
 
 def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
-    """Both halves of the matrix: rows and columns in the same order."""
+    """Both halves of the matrix of pairs, rows and columns in the same order."""
     both: dict[str, dict[str, float]] = defaultdict(dict)
     for a, row in pairs.items():
         for b, ratio in row.items():
@@ -228,7 +228,7 @@ def _pair_matrix(pairs: Mapping[str, Mapping[str, float | None]]) -> dict[str, A
 def _agreement_tables(
     judged: Mapping[str, Sequence[AgreeRecord]],
 ) -> dict[str, dict[str, list[AgreeRecord | None]]]:
-    """By dtype and regime, the worst record of each runner."""
+    """The worst record of each runner, by dtype and regime."""
     places = grouped(chain(*judged.values()), lambda r: (r.dtype, r.regime))
     tables = defaultdict[str, dict[str, list[AgreeRecord | None]]](dict)
     known = {name: place for place, name in enumerate(REGIMES)}
@@ -241,7 +241,7 @@ def _agreement_tables(
 
 
 def drawn(page: Mapping[str, Any], history: History, looks: Looks) -> dict[str, Chart]:
-    """The charts of a page, by the name of their place on it.
+    """The charts of a page, by the name of their element.
 
     `looks` are the styles of the runners, and of the lines of the history.
     """
@@ -262,8 +262,8 @@ def drawn(page: Mapping[str, Any], history: History, looks: Looks) -> dict[str, 
 class OpSource:
     """The parts of the file of an op.
 
-    `title` is the first line of its docstring, and `paragraphs` are the others: those
-    of formulas are indented.
+    `title` is the first line of its docstring, and `paragraphs` are the others;
+    formulas are indented.
     """
 
     title: str = ""
@@ -275,7 +275,7 @@ class OpSource:
 def op_source(op: str) -> OpSource:
     """The parts of an op's file, which is read, not imported: it may need a framework.
 
-    There are none where it is gone or broken.
+    They are empty if the file is missing or broken.
     """
     try:
         return parse_source(file_of(op).read_text(encoding="utf-8"))

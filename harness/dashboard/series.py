@@ -1,4 +1,4 @@
-"""Values over commits, aligned with one list of commits; what changed, and at which."""
+"""Values over commits, aligned with one list of commits, and their changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class LevelChange:
-    """A change of level, at the commit of an index; `state` is the watch's word on it.
+    """A change of level, at the commit of an index; `state` is that of the watch.
 
     `relative_change` has a 95 % interval from `low` to `high`.
     """
@@ -53,8 +53,8 @@ class Series:
 
     `line` is the runner, with the environment's versions if it runs in several.
     `view` is the same for all series of one chart: metric, size, dtype and suite.
-    `past` says at which commits a gradient is wrong that was right before; it is empty
-    of other metrics.
+    `past` are the commits at which a gradient is wrong that was right before; empty for
+    other metrics.
     """
 
     op: str
@@ -97,7 +97,7 @@ class Move(NamedTuple):
 
 
 def moves(history: History) -> list[Move]:
-    """All changes of level, the worst first: two single values always differ."""
+    """All changes of level, the worst first."""
 
     def urgency(move: Move) -> tuple[Any, ...]:
         change = move.change
@@ -118,8 +118,8 @@ def moves(history: History) -> list[Move]:
 class CommitRow(NamedTuple):
     """A measured commit; `place` is its index.
 
-    `wrong` are the ops and lines whose gradient is wrong at it, those that became so
-    first; it is `judged` if any gradient was.
+    `wrong` are the ops and lines whose gradient is wrong there, newly wrong ones first;
+    `judged` says whether any gradient was judged.
     """
 
     place: int
@@ -130,7 +130,7 @@ class CommitRow(NamedTuple):
 
 
 def commit_rows(history: History) -> list[CommitRow]:
-    """The rows of all commits: those at which something got worse, then the newest."""
+    """The rows of all commits: those with changes, worse first; then the newest."""
     moved, rows = defaultdict[int, list[Move]](list), list[CommitRow]()
     for move in sorted(moves(history), key=lambda move: not move.change.worse):
         moved[move.change.index].append(move)
@@ -139,14 +139,14 @@ def commit_rows(history: History) -> list[CommitRow]:
         became = [(m.series.op, m.series.line) for m in moved[place] if m.wrong]
         wrong = [(one.op, one.line) for one in gradients if place in one.past]
         judged = any(not math.isnan(one.values[place]) for one in gradients)
-        wrong = [*dict.fromkeys(became + wrong)]  # in however many precisions
+        wrong = [*dict.fromkeys(became + wrong)]  # once for all precisions
         commit = history.commits[place]
         rows.append(CommitRow(place, commit, judged, wrong, moved[place]))
     return rows
 
 
 def wrong_since(history: History) -> dict[Place, Commit]:
-    """Of each op and backend that is wrong in the history, the first wrong commit."""
+    """The first wrong commit of each op and backend that is wrong in the history."""
     found: dict[Place, int] = {}
     for one in history.series:
         present = np.flatnonzero(~np.isnan(one.values)).tolist()
@@ -165,8 +165,8 @@ def read_histories(
 ) -> tuple[dict[str, History], list[Unreadable]]:
     """The history of each machine in asv's results folder, and the unreadable files.
 
-    What the newest document of `gradwatch watch` confirmed or cleared is shown as it
-    says; without one, every change that is found is suspected.
+    Changes have the states of the newest document of `gradwatch watch`; without one,
+    every change that is found is suspected.
     """
     unreadable = list[Unreadable]()
     by_machine: dict[str, list[asv_results.Series]] = defaultdict(list)
@@ -200,7 +200,7 @@ def _aligned(
     places: Mapping[str, int],
     watched: Source | None,
 ) -> Series:
-    """The series on the list of commits; `places` has the index of each.
+    """A series aligned with the list of commits; `places` has the index of each.
 
     Its line has the `versions` of its environment, where the runner has several.
     """
@@ -245,7 +245,7 @@ def _aligned(
 
 
 def _change(found: Any, index: int, state: str) -> LevelChange:
-    """The change that was found or reported; null in a document is infinite."""
+    """A change that was found or recorded; null in a document is infinite."""
     ends = (found.relative_change, found.low, found.high)
     change, low, high = (math.inf if end is None else end for end in ends)
     return LevelChange(index, found.kind, change, low, high, found.worse, state)

@@ -65,9 +65,9 @@ class NotASite(Exception):
 
 
 def write_site(folder: Path, output: Path) -> list[Unreadable]:
-    """Write the dashboard of a results folder over an earlier one; return what lacks.
+    """Replace the dashboard of a results folder; return the files that it lacks.
 
-    Where another process writes the same one, it waits for that.
+    Wait for another process that writes the same one.
 
     Raises:
         Busy: The other one takes too long; nothing was changed.
@@ -97,7 +97,7 @@ def write_site(folder: Path, output: Path) -> list[Unreadable]:
 
 
 def _write_all(folder: Path, site: Path) -> list[Unreadable]:
-    """Write the pages of each machine below a new folder; return what is not shown."""
+    """Write the pages of each machine to a new folder; return the unreadable files."""
     known = git.log(ROOT)
     results = read_results(folder)
     watched = next((one for one in results.sources if one.kind == "watch"), None)
@@ -121,7 +121,7 @@ def _write_all(folder: Path, site: Path) -> list[Unreadable]:
         own |= {"banner": banner, "styles": looks}
         writer = Writer(site, place, {**shared, **own})
         cells = matrix(here)
-        if place:  # the first machine's pages have those without any result
+        if place:  # only the first machine's pages have ops without any result
             seen = {series.op for series in history.series}
             seen |= {op for op, _ in (*here.judged, *here.timed)}
             cells = {op: row for op, row in cells.items() if op in seen}
@@ -163,7 +163,7 @@ def _write_op(writer: Writer, page: dict[str, Any], looks: charts.Looks) -> None
     looks = {**styles([s.runner for s in series]), **looks}
     lines = {s.line: looks[s.runner] for s in series}
     made = drawn(page, history, {**looks, **lines})
-    # As a script: a page that was opened as a file can load no JSON.
+    # As a script: a page that is opened from a file cannot load JSON.
     data = f"gradwatch.data['charts'] = {documents.compact(made)}\n"
     writer.write(f"op/{anchor(op)}.charts.js", data)
     context = {"drawn": made, "line_styles": lines, **page}
@@ -226,7 +226,7 @@ def _templates() -> Environment:
 
 
 def anchor(name: str) -> str:
-    """A name made fit for an address and for an id."""
+    """A name with only those characters that an address and an id may have."""
     return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
 
 
@@ -236,7 +236,7 @@ def _code(text: str) -> Markup:
 
 
 def _percent(share: float) -> str:
-    """A relative change: +12.3 %, and a factor from ten on."""
+    """A relative change as text: +12.3 %, or from ten on a factor."""
     if share >= 9:
         return "×∞" if math.isinf(share) else f"×{short(1 + share)}"
     return f"{100 * share:+.1f} %".replace("-", "−")

@@ -2,6 +2,6 @@
 
 - measure: `measure`: judges and times the `impls` of one commit
 - asv_environment: asv plug-in: uses the environments that `make` made
-- asv_results: `read`: asv's result files as `Series`, and since when one is wrong
+- asv_results: `read`: asv's result files as `Series`; the step to a wrong gradient
 - changepoints: `find_changes`: steps and slow drift in a series
 """

@@ -1,7 +1,7 @@
 """Reads the recorded history: asv's result files as series of values.
 
 A series belongs to one machine, one environment, one benchmark and one set of
-parameters; two are never merged. Reading is strict: an unreadable file is told of,
+parameters; two are never merged. Reading is strict: an unreadable file is reported,
 because a silently missing point looks like a benchmark that was not run.
 """
 
@@ -31,13 +31,13 @@ from gradwatch.harness.project import documents
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.impls.catalogue import UnknownName, load_op
 
-_API = 2  # asv's, of results and of the list of benchmarks
+_API = 2  # asv's version of results and of the list of benchmarks
 _MACHINE_API = 1
 
-#: Combinations of parameters in one file; ours have 5,000. Lists of parameters of some
-#: kilobytes can have more combinations than fit into memory.
+#: The most combinations of parameters in one file; ours have 5,000. Lists of parameters
+#: of some kilobytes can have more combinations than fit into memory.
 CELLS = 1_000_000
-#: Bytes of one file, which take 25 times as many here; ours have 1 MB.
+#: The most bytes of one file, which take 25 times as much memory; ours have 1 MB.
 LONGEST = 16 << 20
 
 _T = TypeVar("_T")
@@ -69,7 +69,7 @@ def read(
     def telling() -> Iterator[None]:
         try:
             yield
-        except Unreadable as error:  # whose frames hold the content
+        except Unreadable as error:  # a new one: the frames of this hold the content
             troubles.append(Unreadable(error.why, error.file))
 
     for place, its in itertools.groupby(sorted(files), lambda file: file.parent):
@@ -126,7 +126,7 @@ _Point = tuple[str, tuple[str, ...]]
 
 
 class _Content(msgspec.Struct):
-    """A result file of asv, as far as we need it: one commit in one environment.
+    """The fields that we need of a result file of asv: one commit, one environment.
 
     date: of the commit, in milliseconds, up to the year 9999.
     """
@@ -141,7 +141,7 @@ class _Content(msgspec.Struct):
 
 
 class _Row(msgspec.Struct):
-    """The columns of a benchmark that we read; a value for each combination.
+    """The columns that we need of a benchmark; a value for each combination.
 
     In asv, NaN means n/a, null a failure, infinite no interval.
     """
@@ -153,7 +153,7 @@ class _Row(msgspec.Struct):
 
 
 class _Benchmark(msgspec.Struct):
-    """The part that we need of a benchmark in asv's list."""
+    """The fields that we need of a benchmark in asv's list."""
 
     param_names: list[str] = []
     unit: str = "unit"
@@ -210,7 +210,7 @@ def _entries(file: Path, content: _Content) -> Iterator[tuple[_Point, Entry]]:
 
 
 def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
-    """A file of asv, which writes the NaN that strict JSON has not."""
+    """The content of a file of asv, which writes NaN, unlike strict JSON."""
     raw = documents.bytes_of(file)
     if len(raw) > LONGEST:
         raise Unreadable(f"more than {LONGEST >> 20} MB", file)
@@ -228,7 +228,7 @@ def _load(file: Path, api: int = _MACHINE_API) -> dict[str, Any]:
 
 
 def _typed(file: Path, content: Any, kind: type[_T]) -> _T:
-    """The content as a value of that type; it is unreadable if it is none."""
+    """The content as a value of a type; raises Unreadable if it is of another one."""
     try:
         return msgspec.convert(content, kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
@@ -287,7 +287,7 @@ class Series:
 
     @property
     def backend(self) -> str:
-        """What runs the op; "" if no parameter says so."""
+        """The backend that runs the op; "" if no parameter names one."""
         return self.parameters.get("backend", "")
 
     @property
@@ -312,9 +312,9 @@ GRADIENT = "track_gradient_ratio"
 
 
 def past_limit(op: str, dtype: str, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which worst ratios of a gradient, oldest first, are past what is allowed.
+    """Which worst ratios of a gradient, oldest first, exceed the limit.
 
-    What was wrong from the beginning is not among them: such are known defects.
+    Ratios that exceed it from the beginning do not count: these are known defects.
     """
     if not (values > limit_for(0)).any():
         return np.zeros(len(values), bool)
@@ -325,9 +325,9 @@ def past_limit(op: str, dtype: str, values: NDArray[np.float64]) -> NDArray[np.b
 
 
 def step_to_wrong(op: str, dtype: str, values: NDArray[np.float64]) -> Change | None:
-    """The step since which a gradient is past its limit, if the newest is.
+    """The step since which a gradient exceeds its limit, if the newest one does.
 
-    It needs no further runs to be certain.
+    It is certain without further runs.
     """
     past = past_limit(op, dtype, values)
     if not past[-1:].any():
@@ -340,7 +340,7 @@ def step_to_wrong(op: str, dtype: str, values: NDArray[np.float64]) -> Change | 
 
 @functools.cache
 def largest_limit(op: str, dtype: str) -> float:
-    """The largest ratio that is right in any case of an op; infinite of no op."""
+    """The largest limit of the cases of an op; inf where there is no such op."""
     try:
         asked = trials(load_op(op), regimes=["normal"], dtypes=[dtype])
         return max(reference(one.problem).limit for one in asked)

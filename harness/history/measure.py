@@ -1,4 +1,4 @@
-"""Measures a commit for asv's benchmarks: judges each gradient, times what agrees.
+"""Measures a commit for asv's benchmarks: judges each gradient, times the right ones.
 
 Clock, judge, inputs and sizes come from the working tree; only the `impls` of the
 checked-out commit are measured, in their own processes. One process times everything in
@@ -35,8 +35,8 @@ from gradwatch.harness.workers.process import Child, Failed, Link
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls.catalogue import framework_of, load_op
 
-#: Bytes; less resident memory cannot be measured: it is counted in pages of 4 KiB, and
-#: the interpreter's own objects come and go.
+#: The least resident memory, in bytes, that can be measured: it is counted in pages of
+#: 4 KiB, and the interpreter allocates and frees objects of its own.
 SEEN = 16 << 12
 
 #: The measured peak must be at least this share of the results; some pages are reused.
@@ -65,7 +65,7 @@ class Figures:
 
 
 class Point(NamedTuple):
-    """Where an implementation is measured; its fields are asv's parameters."""
+    """The op, size, precision, device and backend measured: asv's parameters."""
 
     op: str
     size: str
@@ -76,9 +76,9 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasurementTarget:
-    """Whose implementations are measured: a checkout's, by one interpreter.
+    """A checkout whose implementations are measured, with one interpreter.
 
-    `complete` says that this interpreter must have all of these frameworks.
+    `complete` says whether this interpreter must have all of these frameworks.
     """
 
     measured: Path
@@ -99,20 +99,20 @@ class MeasurementTarget:
         )
 
     def start(self) -> Worker:
-        """A fresh process of it.
+        """Start a worker of this target.
 
         Raises:
             NotMeasured: It does not start.
         """
-        # Imported before any page is read: not NumPy. What pages may not change is
-        # noted then, and what is imported is frozen. If PyTorch came later, each
-        # collection would look at it, for 0.2 s a backend.
+        # A framework other than NumPy is imported before any page is read: then the
+        # objects that pages must not change are noted, and all objects frozen. If
+        # PyTorch came later, each collection would traverse it, for 0.2 s a backend.
         first = min(self.frameworks, key=lambda name: name == "numpy")
         python = Interpreter(first, self.python, str(self.python))
         threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
         worker = Worker(python, threads=threads, measured=self.measured)
         try:
-            worker.facts  # noqa: B018  # it has started when it has told them
+            worker.facts  # noqa: B018  # a worker that has sent them has started
         except Died as reason:
             worker.close()
             raise NotMeasured(str(reason)) from None
@@ -142,8 +142,8 @@ def measure(
 ) -> dict[Point, Figures]:
     """Judge every trial on every backend and device; time those that agree.
 
-    Backends of other frameworks than the target's are passed over. They are timed in
-    `processes`, one after the other (0 only judges), `seconds` for each phase in each.
+    Backends of other frameworks than the target's are skipped. They are timed in so
+    many `processes`, one after the other (0 only judges), with `seconds` per phase.
 
     Raises:
         NotMeasured: The interpreter, a framework or the commit's `impls` do not start,
@@ -166,7 +166,7 @@ def measure(
                 task = Task(question.trial, backend, question.device)
                 try:
                     one = _figures(worker(""), task, answer, target.complete)
-                except Died as reason:  # it costs this question alone
+                except Died as reason:  # only this question is lost
                     one = Figures(why=f"crash: {reason}")
                 figures[question.point(backend)] = one
     for turn in range(processes):
@@ -183,7 +183,7 @@ def measure(
 
 
 def sampled(one: Trial, backends: Sequence[str]) -> list[str]:
-    """The backends to measure in a trial: all at a size, JAX only in a first case."""
+    """The backends to measure in a trial: all at a size, in a case only its sample."""
     every = one.case not in one.problem.op.cases
     return [name for name in backends if every or in_sample(one, name)]
 
@@ -194,8 +194,8 @@ def sampled(one: Trial, backends: Sequence[str]) -> list[str]:
 def unrunnable(ops: Sequence[str]) -> dict[str, str]:
     """The reason why a page cannot be loaded, or its formula not run, by op.
 
-    asv and the processes that it starts load every page, and judge by its formula: one
-    that exits, crashes or hangs there would cost the figures of all others.
+    asv and the processes that it starts load every page, and judge by its formula: the
+    figures of all ops would be lost if one exits, crashes or hangs there.
     """
     with Child(probe) as child:
         found = [one for one in child.run(ops, list, str) if isinstance(one, Failed)]
@@ -203,7 +203,7 @@ def unrunnable(ops: Sequence[str]) -> dict[str, str]:
 
 
 def probe(content: bytes, link: Link) -> None:
-    """The job: load each page, and run its formula on its first case."""
+    """Load each page of a request, and run its formula on its first case."""
     for op in msgspec.msgpack.decode(content, type=list[str]):
         with link.at(op):
             one = next(trials(load_op(op), regimes=["normal"], dtypes=["float64"]))
@@ -220,8 +220,8 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
         raise NotMeasured(f"{task.backend}: {outcome.message}")
     if outcome.result is None:
         return Figures(why=why_unfit([(outcome.kind, outcome.message)]))
-    # The ratios of all commits are to one radius.
-    _ = right.right  # all in full: no large tensor is accepted at a glance
+    # The ratios of all commits need the same radius.
+    _ = right.right  # computed in full: no large tensor is accepted by a sample
     judgements = list(outcome.judged(right))
     ratios = [j.ratio for j in judgements if j.tensor in outcome.result.gradients]
     payload = {**task.payload(), "options": {"steps": {"one": task.backend}, "peak": 1}}
@@ -234,7 +234,7 @@ def _figures(worker: Worker, task: Task, right: Question, complete: bool) -> Fig
 
 
 def _seen(peak: int | None, outcome: Outcome) -> int | None:
-    """The peak; None if it is smaller than the results: an allocator hides it then."""
+    """The peak; None if the results alone are larger, as an allocator hid it then."""
     assert outcome.result is not None
     given = [a for a in outcome.task.trial.problem.cotangents if a is not None]
     gradients = [g for g in outcome.result.gradients.values() if g is not None]
@@ -257,8 +257,8 @@ def _add_times(
 ) -> None:
     """Time in one fresh process, all backends of a question in turn.
 
-    Whatever ends the process costs the question; the others go on in another. Those
-    that are refused for one beside them alone are timed again in another without it.
+    If the process ends, only the question is lost; the others go on in another one.
+    Backends that are refused only because of another one are timed again without it.
     """
     with workers(lambda _: target.start()) as worker:
         waiting = list(reversed(asked))
@@ -266,7 +266,7 @@ def _add_times(
             question = waiting.pop()
             try:
                 first, samples, refused = _time(worker(""), question, seconds)
-            except Died as reason:  # it costs this question alone
+            except Died as reason:  # only this question is lost
                 refused = dict.fromkeys(question.backends, f"while timing: {reason}")
             again = [b for b, why in refused.items() if why.startswith(BESIDE)]
             for backend in question.backends:

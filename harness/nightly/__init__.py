@@ -2,5 +2,5 @@
 
 - night: `Night`: its settings; the parts: agree, selftest, fuzz, second, time, watch,
   report; `run`: all of them
-- report: `Report`, and how it is written: JSON, Markdown, JUnit XML
+- report: `Report`, written as JSON, Markdown and JUnit XML
 """

@@ -1,8 +1,8 @@
-"""A nightly run: its settings, its parts, and how they are run.
+"""Runs a night: its settings and its parts.
 
 Most parts call another command in a process of its own, and read its document. If one
-raises, the others still run. After a kill all parts run again, but figures and
-comparisons are kept where they were made.
+raises, the others still run. After a kill all parts run again, but the figures and
+comparisons made by then are kept.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.lifetime import with_this_process
 from gradwatch.impls.catalogue import op_names
 
-#: The share of the budget for each part that would otherwise search without end.
+#: The share of the budget for each part whose search has no end of its own.
 SHARE = 0.25
 
-PATIENCE = 2 * 3600.0  # seconds for a part in its own process: many times what it needs
+PATIENCE = 2 * 3600.0  # seconds for a part in its own process: far more than it needs
 
-#: Nights until every op has been tried in second order, a share each by the date. A
-#: prime that is neither 2 nor 7: where the night runs on every other day or on weekdays
-#: alone, all shares still come round.
+#: Nights in which every op is judged once in second order, a share each by the date. A
+#: prime that is neither 2 nor 7: if the night runs only on every other day or only on
+#: weekdays, all shares still have their turn.
 SHARES = 13
 
 
@@ -67,8 +67,8 @@ class Result:
     """The result of a part: one line, and the problems that it found.
 
     Where it is `skipped`, or something `required` is missing, the line says why.
-    `notes` are for the reader; nobody has to act on them. `run` adds the part's name,
-    how it ended, and the seconds that it took.
+    `notes` inform the reader, and need no action. `run` adds the part's name, its state
+    and its seconds.
     """
 
     line: str
@@ -90,7 +90,7 @@ class Ended(NamedTuple):
 
     @property
     def problems(self) -> list[Problem]:
-        """That it failed, if it did."""
+        """The problem that the process failed, if it did."""
         what = f"exit code {self.code}"
         return [Problem(self.part, "", "", what, self.line)] if self.code else []
 
@@ -100,7 +100,7 @@ class Night:
     """The settings of a nightly run.
 
     `budget` is in seconds, for the whole run; `results` is the folder with the history;
-    `folder` is where all output goes.
+    `folder` is the one for all output.
     """
 
     folder: Path
@@ -114,11 +114,11 @@ class Night:
     root: Path = ROOT
 
     def piece(self, name: str) -> Path:
-        """The file of a document of that name, whether it exists or not."""
+        """The path of a part's document, whether it exists or not."""
         return self.folder / "parts" / f"{name}.json"
 
     def run(self, name: str, *call: str) -> Ended:
-        """Run Python in a process that ends with this one; output: parts/<name>.log."""
+        """Run Python in a process that ends with this one; log to parts/<name>.log."""
         log = self.piece(name).with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as said:
@@ -137,14 +137,14 @@ class Night:
     def document(
         self, name: str, kind: Kind[Record, Summary], *call: str
     ) -> tuple[Document[Record, Summary], Ended]:
-        """Run one of our commands: its document, and how it ended.
+        """Run one of our commands; return its document, and how it ended.
 
         Raises:
-            Required: There is none, as what is required is missing.
-            RuntimeError: There is none.
+            Required: There is no document, since a requirement is missing.
+            RuntimeError: There is no document for another reason.
         """
         file = self.piece(name)
-        file.unlink(missing_ok=True)  # one that ends early must not pass by an old one
+        file.unlink(missing_ok=True)  # an old one must not pass for that of this run
         ended = self.run(name, "-m", "gradwatch", *call, "--json", str(file))
         if not file.exists():
             why = f"exit code {ended.code}: {ended.line or 'it said nothing'}"
@@ -188,7 +188,7 @@ _FOR_OURS = Result("it is for the ops of gradwatch itself", skipped=True)
 
 
 def _narrowed(night: Night, ops: Sequence[str] = ()) -> list[str]:
-    """Options for these ops, or those of the night, where it is not about all."""
+    """The options for some ops and backends, of the night by default; none for all."""
     ops = ops or (night.ops if {*night.ops} != {*op_names()} else ())
     backends = night.backends if {*night.backends} != {*by_default()} else ()
     return [*_each("op", ops), *_each("backend", backends)]
@@ -209,7 +209,7 @@ def agreement(night: Night) -> Result:
 def second_orders(night: Night) -> Result:
     """Judge forward mode and the double backward of a share of the ops, by the date.
 
-    Not in a project with ops of its own, whose known outcomes are of the gradient.
+    Skipped in a project with ops of its own, whose known outcomes are first-order.
     """
     ops = night.ops[datetime.date.today().toordinal() % SHARES :: SHARES]
     if PROJECT.table:
@@ -220,7 +220,7 @@ def second_orders(night: Night) -> Result:
 
 
 def _judged(night: Night, part: str, *options: str) -> Result:
-    """Run `agree`; its document says what is not as expected."""
+    """Run `agree`, and report the unexpected records of its document."""
     options += ("--seed", str(night.seed), "--jobs", str(night.jobs))
     content, ended = night.document(part, AGREE, "agree", *options)
     summary, judged = content.summary, {record.verdict for record in content.records}
@@ -234,7 +234,7 @@ def _judged(night: Night, part: str, *options: str) -> Result:
 
 
 def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
-    """One for each op and backend, its worst tensor; and each defect that has gone."""
+    """A problem for the worst tensor of each op and backend, and each defect gone."""
     wrong = (
         record
         for record in known.unexpected(records)
@@ -256,7 +256,7 @@ def _problems(records: Sequence[AgreeRecord]) -> list[Problem]:
 def selftest(night: Night) -> Result:
     """Plant wrong backwards and check that the judge rejects them.
 
-    Not in a project with ops of its own: that is a matter of the judge and of ours.
+    Skipped in a project with ops of its own: it tests the judge, with our ops.
     """
     if PROJECT.table:
         return _FOR_OURS
@@ -334,7 +334,7 @@ def times(night: Night) -> Result:
 
 
 def watch(night: Night) -> Result:
-    """Search the history for changes; measure again what got worse, as time allows."""
+    """Search the history for changes; measure worse times again, as time allows."""
     end = time.monotonic() + night.budget * SHARE
     surveyed = survey(
         night.results,
@@ -380,14 +380,14 @@ def _detail(alerts: Sequence[Alert], root: Path) -> str:
 
 
 def dashboard(night: Night) -> Result:
-    """Write the dashboard of what the other parts have added to the results."""
+    """Write the dashboard, with the results of the other parts."""
     target = night.folder / "dashboard"
     places = ("--results", str(night.results), "--output", str(target))
     ended = night.run("report", "-m", "gradwatch", "report", *places)
     return Result(f"{target.name}/index.html", ended.problems)
 
 
-#: In the order in which they run.
+#: The parts by name, in the order in which they run.
 PARTS: dict[str, Part] = {
     "agree": agreement,
     "selftest": selftest,

@@ -26,7 +26,7 @@ from gradwatch.harness.project.records import (
     Problem,
 )
 
-#: Problems listed in full; nobody reads longer lists.
+#: The most problems listed in full; nobody reads longer lists.
 SHOWN = 10
 LONGEST = 300  # characters of one problem
 
@@ -37,7 +37,7 @@ _SIGNS = {"passed": "✓", "failed": "✗", "broken": "✗", "skipped": "–"}
 class Report:
     """A finished nightly run, and the problems of the one before.
 
-    `notes` say what of that one's document cannot be read.
+    `notes` say why the document of that run cannot be read.
     """
 
     parts: Sequence[Result]
@@ -47,7 +47,7 @@ class Report:
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """Those of all parts, the new ones first: the night before had them not."""
+        """The problems of all parts; those that the night before lacked come first."""
         before = {one.key for one in self.before}
         found = [problem for done in self.parts for problem in done.problems]
         found = [structs.replace(p, new=p.key not in before) for p in found]
@@ -55,12 +55,12 @@ class Report:
 
     @property
     def new(self) -> list[Problem]:
-        """The problems that are."""
+        """The problems that the night before did not have."""
         return [problem for problem in self.problems if problem.new]
 
     @property
     def gone(self) -> list[Problem]:
-        """The problems of the night before that ended."""
+        """The problems that only the night before had."""
         now = {problem.key for problem in self.problems}
         return [problem for problem in self.before if problem.key not in now]
 
@@ -96,7 +96,7 @@ def write(report: Report, night: Night) -> None:
 
 
 def shown(done: Result) -> str:
-    """How a part ended, in a line."""
+    """The state, result and seconds of a part in a line."""
     return f"{_SIGNS[done.state]} {done.name}: {done.line} ({done.seconds:.0f} s)"
 
 
@@ -104,7 +104,7 @@ def shown(done: Result) -> str:
 
 
 def markdown(report: Report) -> str:
-    """New problems, problems that were known, then a line for each part."""
+    """The summary: new problems, known ones, then a line for each part."""
     lines = [_headline(report), ""]
     for title, problems in (
         ("New", report.new),
@@ -130,14 +130,14 @@ def _headline(report: Report) -> str:
     """The first line; many readers see no other."""
     problems = report.problems
     lacking = [f"{d.name}: {cell(d.line)}" for d in report.parts if d.required]
-    if lacking and not problems:  # green means judged: what is missing stands here, too
+    if lacking and not problems:  # a green line must mean that all was judged
         return f"**Not judged: {'; '.join(lacking)}**"
     if not problems:
         shown = ("agree", "watch")
         lines = [d.line for d in report.parts if d.name in shown and d.line]
         return f"**All as expected**: {'; '.join(lines) or 'no part found a problem'}"
     since = (p for p in report.new or problems if p.what.startswith("wrong since"))
-    first = next(since, problems[0])  # with the commit, where the history has it
+    first = next(since, problems[0])  # the one with a commit, if there is one
     place = " on ".join(part for part in (first.op, first.backend) if part)
     more = len(problems) - 1
     kind = "New" if report.new else "Still"

@@ -1,7 +1,7 @@
 """Self-test: plants known wrong backwards and counts which of them each judge rejects.
 
 - mutants: known wrong backwards: right ones with a mistake of mistakes.toml
-- examine: asks every judge, ours and those that others use, about one trial
+- examine: runs every judge, ours and those that others use, on one trial
 - scoring: counts caught errors and false alarms
 - run: `run`: all of it, on every backend
 """

@@ -1,4 +1,4 @@
-"""Asks every judge about one trial, with planted errors and with right gradients.
+"""Runs every judge on one trial, with planted errors and with right gradients.
 
 A handler of `harness.endpoint`, in the framework's process. The size of an error is
 measured without any judge: both backwards run again in extended precision. The rivals
@@ -35,7 +35,7 @@ from gradwatch.impls.contract import Array, Problem, Result, Unsupported
 
 JUDGE = "gradwatch"
 WIDE = "longdouble"
-GRADCHECK_ELEMENTS = 48  # users keep its inputs small: the cost grows quadratically
+GRADCHECK_ELEMENTS = 48  # users keep inputs small: its cost is quadratic in them
 
 _UNFIT = (TypeError, ValueError, IndexError)
 Tensors = Mapping[str, Array | None]
@@ -44,7 +44,7 @@ Names = tuple[str, ...]
 
 # The rivals -----------------------------------------------------------------------
 
-#: Called with `got`, `expected` and the name of the precision; raises if they differ.
+#: A rival: called with `got`, `expected` and the precision, raises if they differ.
 Comparison = Callable[[Any, Array, str], None]
 
 
@@ -52,12 +52,12 @@ def _allclose(got: Any, expected: Array, dtype: str, **tolerances: Any) -> None:
     assert np.allclose(got, expected, **tolerances)
 
 
-#: jax.test_util.check_grads, by dtype, before it is multiplied by the array's size.
+#: Tolerances of jax.test_util.check_grads, by dtype; JAX scales them by array size.
 _JAX = {"float64": 1e-5, "float32": 2e-3, "float16": 1e-2, "bfloat16": 1e-1}
 
 
 def _torch(name: str, *arguments: Any, **more: Any) -> None:
-    """One of PyTorch's judges; only `impls.backends` imports the framework."""
+    """Run one of PyTorch's judges; only `impls.backends` imports the framework."""
     door = importlib.import_module(f"{catalogue.__package__}.backends._torch_judges")
     getattr(door, name)(*arguments, **more)
 
@@ -74,7 +74,7 @@ GRADCHECKS: dict[str, Callable[..., None]] = {
     "gradcheck, slow": partial(_torch, "gradcheck", fast=False),
     "gradcheck, fast": partial(_torch, "gradcheck", fast=True),
 }
-OF_TORCH = ("assert_close", *GRADCHECKS)  # these run only where PyTorch is
+OF_TORCH = ("assert_close", *GRADCHECKS)  # these need PyTorch
 
 
 def _rejects(check: Callable[..., None], *arguments: Any) -> bool:
@@ -85,7 +85,7 @@ def _rejects(check: Callable[..., None], *arguments: Any) -> bool:
     return False
 
 
-# What is asked --------------------------------------------------------------------
+# Requests and replies -------------------------------------------------------------
 
 
 class Run(NamedTuple):
@@ -93,8 +93,8 @@ class Run(NamedTuple):
 
     `kind` is "number", "structure" (None, shape, dtype, not finite), "silent" (all
     tensors are vacuous), or "same" (bit for bit equal to the right one, so no judge was
-    asked). `ratio` is the one that our judge measured, `said` what it says of each
-    wrong tensor, where that is tried.
+    asked). `ratio` is the one that our judge measured, `said` its diagnosis of each
+    wrong tensor, where diagnoses are requested.
     """
 
     mistake: str
@@ -124,9 +124,9 @@ def examine(request: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the wrong and the right backwards of one problem with every judge.
 
     Options: `backends` (whose right gradients to judge), `planted` (also judge the
-    planted errors), `edits` (those of the page's own), `gradcheck` (also run gradcheck,
-    if the problem is small enough), `diagnosed` (say what is wrong with what is
-    rejected), `seed` (of the edges of a double backward where mistakes are made).
+    planted errors), `edits` (the page's own mistakes), `gradcheck` (also run gradcheck,
+    if the problem is small enough), `diagnosed` (diagnose rejected tensors), `seed` (of
+    the edges of a double backward where mistakes are made).
     """
     options = request["options"]
     with np.errstate(all="ignore"):
@@ -143,12 +143,12 @@ def read(reply: Mapping[str, Any]) -> tuple[list[Alarm], list[Run]]:
 
 @dataclass(frozen=True)
 class _Bench:
-    """What all backwards of a trial are compared with."""
+    """The references of a trial, with which all its backwards are compared."""
 
     problem: Problem
     right: Reference
-    inside: Reference  # for the planted errors, which compute 16 bits in float32
-    expected: Tensors  # from another implementation; the rivals compare with it
+    inside: Reference  # for planted errors, which compute 16-bit types in float32
+    expected: Tensors  # of another implementation, for the rivals
     comparisons: Names
     gradcheck: bool
     diagnosed: bool
@@ -207,13 +207,13 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
     problem, found = bench.problem, list[tuple[str, str, Result]]()
     for name in options["backends"]:
         backend = catalogue.load_backend(name)
-        # What fails here, `gradwatch agree` reports.
+        # `gradwatch agree` reports the failures.
         with contextlib.suppress(Unsupported, AttributeError, RuntimeError, *_UNFIT):
             step = backend.prepare(problem)
             first = problem.order == ORDERS[0]
             result = _run_step(step) if first else getattr(step, problem.order)()
             found.append((name, backend.version(), result))
-    if options["planted"] and problem.order == ORDERS[0]:  # the one that is spoilt, too
+    if options["planted"] and problem.order == ORDERS[0]:  # the one with mistakes, too
         spoilt = _result(problem, mutants.right(problem.op))
         found.append(("manual", np.__version__, spoilt))
     for name, version, result in found:
@@ -223,7 +223,7 @@ def _alarms(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Alarm]:
             yield Alarm(name, version, j.tensor, j.verdict, j.ratio, j.limit, *asked)
     if bench.gradcheck:
         accused = _gradcheck(problem, mutants.right(problem.op))
-        nothing = ("all", "", 0.0, 0.0)  # gradcheck looks at all gradients at once
+        nothing = ("all", "", 0.0, 0.0)  # gradcheck judges all gradients at once
         yield Alarm("manual", np.__version__, *nothing, accused, (*GRADCHECKS,))
 
 
@@ -246,7 +246,7 @@ def _judge(right: Reference, result: Result) -> tuple[Judgement, ...]:
 # Planted errors -------------------------------------------------------------------
 
 
-#: A mistake, its wrong `manual` if it has one, what it gives, and that in a wide type.
+#: A mistake, its wrong `manual` if any, the result, and its tensors in a wide type.
 Wrong = tuple[str, Manual | None, Result, Tensors]
 
 
@@ -271,13 +271,13 @@ def _first_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
         try:
             result = _result(problem, one)
             wide = _tensors(_result(replace(problem, dtype=WIDE), one))
-        except _UNFIT:  # shapes, so there is nothing to catch
+        except _UNFIT:  # it does not fit these shapes: there is nothing to catch
             continue
         yield mistake, one, result, wide
 
 
 def _second_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
-    """The right double backward of the engine, then the wrong ones; None is zero."""
+    """The right double backward of the engine, then the wrong ones; None means zero."""
     zeros = {n: np.zeros(t.value.shape) for n, t in bench.right.graphs["first"].items()}
     rng = np.random.default_rng(options["seed"])
     for mistake, found in mistakes(Sweep(bench.problem), rng):
@@ -331,7 +331,7 @@ def _result(problem: Problem, manual: Manual) -> Result:
     return Result(result.outputs, gradients, state, named)
 
 
-# How wrong it is --------------------------------------------------------------------
+# The size of an error ---------------------------------------------------------------
 
 
 def _measure(
@@ -341,7 +341,7 @@ def _measure(
     dtypes: Mapping[str, str],
     informative: Sequence[str],
 ) -> tuple[str, float]:
-    """Kind and effect."""
+    """The kind and the effect of an error."""
     if any(dtypes.get(n, bench.problem.dtype) != bench.problem.dtype for n in wide):
         return "structure", np.inf
     if any(_broken(bench, n, right, wrong[n]) for n, right in wide.items()):
@@ -361,7 +361,7 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
 
 
 def _effect(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
-    """On a tensor; at a tie, against the nearest right answer."""
+    """The effect on a tensor; at a tie, against the nearest right answer."""
     truths = [bench.inside.radii(way).bounds[name] for way in bench.inside.graphs]
     answers = [(right, truths[0].radius)]
     if len(bench.right.graphs) > 1:

@@ -1,9 +1,9 @@
 """Known-wrong backwards: right ones with one mistake planted in each.
 
-The `manual` dialect of an op's page is spoilt in one of two ways: an edit of its text,
-listed in mistakes.toml, or a change to what goes in or comes out of it, which every op
-can suffer (`ANYWHERE`). Either gives a function that is called like it and computes in
-the precision of its arrays, as a real one would.
+The `manual` dialect of an op's page is made wrong in one of two ways: an edit of its
+text, listed in mistakes.toml, or a change of its inputs or outputs that any op allows
+(`ANYWHERE`). Either makes a function that is called like it and computes in the
+precision of its arrays, as a real one would.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def planted(
 
 
 def right(op: Op) -> Manual:
-    """Return the backward that errors are planted in."""
+    """Return the right backward, in which errors are planted."""
     manual: Manual = op.said("manual", "numpy")
     return manual
 
 
 @functools.cache
 def read_mistakes() -> Mapping[str, Sequence[tuple[str, str, str]]]:
-    """Return the edits of each op: what is wrong, a fragment, what replaces it.
+    """Return the edits of each op: the mistake, a fragment, and its replacement.
 
-    Only the process that asks calls this: a worker's Python may have no TOML parser.
+    Only the main process calls this: a worker's Python may have no TOML parser.
     """
     table = toml(Path(__file__).with_name("mistakes.toml"))
     return {op: [(a, b, c) for a, b, c in edits] for op, edits in table.items()}
@@ -94,7 +94,7 @@ def _body(manual: Manual) -> str:
 
 
 def first_to(array: Array, shape: Shape) -> Array:
-    """The first of the copies, where `sum_to` would add them up."""
+    """The first of the copies along broadcast axes, where `sum_to` would add them."""
     new = array.ndim - len(shape)
     last = array[(0,) * new]
     for axis, n in enumerate(shape):
@@ -103,18 +103,18 @@ def first_to(array: Array, shape: Shape) -> Array:
 
 
 def single(array: Array) -> Array:
-    """The values through float32."""
+    """The values rounded to float32."""
     return np.asarray(array).astype(np.float32).astype(array.dtype)
 
 
 def half(array: Array) -> Array:
-    """The values through float16."""
+    """The values rounded to float16."""
     return np.asarray(array).astype(np.float16).astype(array.dtype)
 
 
 _AT_HAND = {"np": np, "math": math, **{f.__name__: f for f in (first_to, single, half)}}
 
-# What every op can suffer -------------------------------------------------------
+# Mistakes of any op -------------------------------------------------------------
 
 Inputs = tuple[Any, ...]
 Change = Callable[[Manual], Manual]
@@ -126,7 +126,7 @@ def _spoilt(
     dys: Callable[[Array], Any] = np.asarray,
     gradients: Callable[[Gradients, Inputs], Sequence[Any]] = lambda out, inputs: out,
 ) -> Change:
-    """Spoil the tensors that a backward saves, its cotangents, or its gradients."""
+    """Change the tensors that a backward saves, its cotangents, or its gradients."""
 
     def plant(manual: Manual) -> Manual:
         def wrong(*inputs: Any, **attributes: Any) -> Any:
@@ -151,7 +151,7 @@ def _mapped(change: Callable[[Array], Any], arrays: Sequence[Any]) -> Gradients:
 
 
 def _through(narrow: type[np.floating[Any]]) -> Change:
-    """Compute all of the backward in a narrower type, and widen what comes out."""
+    """Compute all of the backward in a narrower type, and widen the gradients."""
 
     def narrowed(array: Array) -> Array:
         return array.astype(narrow)
@@ -171,14 +171,14 @@ def _each(change: Callable[[Array], Any]) -> Change:
 
 
 def _put(values: Array, place: int, value: Callable[[Any], Any]) -> Array:
-    """One element, counted along the memory, replaced."""
+    """Replace one element, counted along the memory."""
     if values.size:
         values.reshape(-1)[place] = value(values.reshape(-1)[place])
     return values
 
 
 def _overwritten(gradients: Gradients, inputs: Inputs) -> Gradients:
-    """Of a tensor that is passed twice, the last use counts alone."""
+    """Zero the gradients of all but the last use of a tensor that is passed twice."""
     later = [any(a is b for b in inputs[i + 1 :]) for i, a in enumerate(inputs)]
     return [g * 0 if again else g for g, again in zip(gradients, later, strict=False)]
 
@@ -230,9 +230,9 @@ ANYWHERE: dict[str, Change] = {
 
 # Double backwards -------------------------------------------------------------------
 
-# Mistakes in double backwards are made in the engine's second sweep over a gradient. At
-# an edge, which is a node and the place of one of its inputs, one term of the chain
-# rule flows on. The judge alone is asked about them: the rivals take no second order.
+# Mistakes in double backwards are made in the engine's second sweep over a gradient. An
+# edge, a node and the index of one of its inputs, passes on one term of the chain rule.
+# Only our judge is run on them: the rivals take no second order.
 
 EACH = 4  # mistakes of a kind in one trial; most ops have fewer than thirty edges
 #: The precision and the regimes in which mistakes are planted.
@@ -270,9 +270,9 @@ class Sweep:
         self.order = graph.topological_order([dx for dx, _ in self.first])
 
     def run(self, passed_on: Callable[[Edge, Node], Node | None]) -> Tensors:
-        """The tensors, if an edge's term is `passed_on` like this; None if it is lost.
+        """The tensors of a sweep with each edge's term changed by `passed_on`.
 
-        A tensor is None that no term reaches.
+        It returns None for a lost term; a tensor that no term reaches is None.
         """
         reached: dict[Node, Node] = {}
         for dx, v in self.first:
@@ -304,7 +304,7 @@ def mistakes(sweep: Sweep, rng: np.random.Generator) -> Iterator[tuple[str, Tens
     flowing: dict[Edge, Node] = {}
     yield "", sweep.run(flowing.setdefault)
     edges, forward = [*flowing], sweep.forward
-    # There the backward reads a value of the forward.
+    # At these edges the backward reads a value of the forward.
     saved = [(n, i) for n, i in edges if n not in forward and n.inputs[i] in forward]
 
     def spoiled(among: list[Edge], how: Spoil) -> Tensors:

@@ -29,9 +29,9 @@ from gradwatch.impls.contract import Op
 
 @dataclass(frozen=True)
 class Extent:
-    """How many trials the self-test runs: in which regimes, by precision.
+    """The extent of a self-test: its regimes, by precision.
 
-    tensors: how many right ones there must be, in float64 and in float32.
+    tensors: the least number of right tensors, in float64 and in float32.
     """
 
     planted: dict[str, Sequence[str]]
@@ -48,7 +48,7 @@ _VALUES = (
 )
 # Without "infnan": allclose counts two NaNs as different.
 _FINITE = tuple(name for name in REGIMES if name != "infnan")
-# Without memory layouts, which change no number: 20,000 tensors without them.
+# Without memory layouts, which change no number; that leaves 20,000 tensors.
 _PLAIN = tuple(
     name
     for name in _FINITE
@@ -58,7 +58,7 @@ _WIDE, _HALF = ("float64", "float32"), ("float16", "bfloat16")
 _IN_HALF = dict.fromkeys(_HALF, ("normal", "tiny", "mixed", "dy_ones"))
 FULL = Extent(
     planted={**dict.fromkeys(_WIDE, _VALUES), **_IN_HALF},
-    gradcheck=("normal",),  # as its users do, with torch.randn
+    gradcheck=("normal",),  # its users take torch.randn
     right={**dict.fromkeys(_WIDE, _FINITE), **_IN_HALF},
     tensors=10_000,
     second=dict.fromkeys(_WIDE, _PLAIN),
@@ -77,7 +77,7 @@ QUICK = Extent(
 def chosen(
     extent: Extent, ops: Sequence[str], seed: int, orders: Sequence[str] = ORDERS
 ) -> Iterator[Trial]:
-    """The trials of these ops that the extent includes."""
+    """The trials of some ops that an extent includes."""
     second = [order for order in orders if order in SECOND]
     for op in map(catalogue.load_op, ops):
         if ORDERS[0] in orders:
@@ -89,7 +89,7 @@ def chosen(
 def _in_turn(
     regimes: Mapping[str, Sequence[str]], op: Op, seed: int
 ) -> Iterator[Trial]:
-    """Cases in turn, one in each precision and regime: all would take an hour."""
+    """Trials of one case for each precision and regime, in turn: all take an hour."""
     turns = itertools.cycle(op.cases.values())
     for dtype, names in regimes.items():
         for name, case in zip(names, turns, strict=False):
@@ -109,7 +109,7 @@ def try_judges(
 ) -> Score:
     """Count which planted errors each judge rejects, and its false alarms.
 
-    Without `ops` of all; `timeout` is in seconds, for one trial.
+    By default, `ops` are all; `timeout` is in seconds, for one trial.
     """
     there = not interpreter_of("torch").why_missing
     frameworks = set(map(catalogue.framework_of, examined()))
@@ -126,7 +126,7 @@ def try_judges(
             outcome_of[outcome.task.trial.name, outcome.task.backend] = outcome
             progress(done, len(asked))
     score, lost = Score(), defaultdict[str, list[str]](list)
-    for place, task in asked.items():  # in order, whoever answered first
+    for place, task in asked.items():  # in the order of the tasks, not of the answers
         outcome = outcome_of[place]
         if outcome.kind == "result":
             score.add(task.trial, *read(outcome.reply))
@@ -141,8 +141,8 @@ def try_judges(
 def examined() -> list[str]:
     """The backends that take part.
 
-    `gradwatch agree` judges the others, the first ones in part: to compile all of these
-    trials takes half an hour.
+    They exclude compilers, which need half an hour for all of these trials, and those
+    made on request.
     """
     return [
         name
@@ -182,5 +182,5 @@ def tasks(trial: Trial, extent: Extent, leader: str) -> Iterator[Task]:
                 asked = (problem.dtype, trial.regime)
                 options["diagnosed"] = asked == ("float32", "normal")
         first = next(b for b in own if catalogue.framework_of(b) == framework)
-        # By name: the framework's autograd.
+        # The first by name is the framework's autograd.
         yield Task(trial, first, request="examine", options=options)

@@ -1,6 +1,6 @@
 """Scores each judge: its share of caught errors, and its share of false alarms.
 
-A planted error counts in a trial only if it can be seen there: its effect, measured in
+A planted error counts in a trial only if it is visible there: its effect, measured in
 extended precision, exceeds the unit roundoff of the precision under test, in a tensor
 that is not vacuous. All others are `same` or `silent`.
 """
@@ -95,7 +95,7 @@ class Score:
         self.runs += ((trial, run) for run in runs)
 
     def of(self, *orders: str) -> Score:
-        """The part of these orders."""
+        """The score of some orders of differentiation."""
         runs = [(trial, run) for trial, run in self.runs if trial.order in orders]
         alarms = [(trial, a) for trial, a in self.alarms if trial.order in orders]
         return Score(runs, alarms)
@@ -170,20 +170,20 @@ def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarm
 
 
 def by_mistake(score: Score) -> list[CaughtMistakes]:
-    """Of each mistake in double backwards: runs that are required, and caught ones."""
+    """The required and the caught runs of each mistake in double backwards."""
     speaking = (r for _, r in score.counted if DOUBLE_BACKWARD.speaks_of(r))
     caught = _caught((run.mistake, JUDGE in run.accused_by) for run in speaking)
     return sorted(caught, key=lambda one: one.mistake)
 
 
 def by_label(score: Score) -> list[CaughtMistakes]:
-    """Of each kind of mistakes that was caught and diagnosed: those that were named."""
+    """The diagnosed and the rightly named runs of each kind of mistakes."""
     said = (run for _, run in score.runs if run.said)
     return _caught((kind_of(r.mistake), named(r.mistake, r.said)) for r in said)
 
 
 def _caught(pairs: Iterable[tuple[str, bool]]) -> list[CaughtMistakes]:
-    """By mistake how many there are, the most first, and how many were caught."""
+    """The number of runs of each mistake, the most first, and of those caught."""
     caught = Counter[str]()
     asked = Counter[str]()
     for mistake, found in pairs:
@@ -196,13 +196,13 @@ def _caught(pairs: Iterable[tuple[str, bool]]) -> list[CaughtMistakes]:
 
 
 def _shares(row: Sequence[Run | Alarm]) -> dict[str, float]:
-    """Of each judge that was asked, the share that it accused."""
+    """The share that each judge rejected of those that it was asked about."""
     asked = Counter(judge for one in row for judge in one.asked)
     caught = Counter(judge for one in row for judge in one.accused_by)
     return {judge: caught[judge] / asked[judge] for judge in JUDGES if asked[judge]}
 
 
-# What is required -------------------------------------------------------------------
+# Requirements -----------------------------------------------------------------------
 
 
 def requirements(
@@ -210,8 +210,8 @@ def requirements(
 ) -> Iterator[Requirement]:
     """Each requirement, the measured figure, and whether it is met.
 
-    `tensors` is the least number of right gradients in float64 and in float32. Of
-    `some` ops a band may have no errors, and chance may miss more of a few.
+    `tensors` is the least number of right gradients in float64 and in float32. With
+    `some` ops only, a band may have no errors, or so few that chance misses more.
     """
     structure = [r for _, r in score.counted if r.kind == "structure"]
     yield _met(structure, "None, shape, dtype, not finite: all caught", 1.0, some)
@@ -232,7 +232,7 @@ def requirements(
 def second_requirements(
     score: Score, entries: Sequence[known.Known], *, tensors: int, planted: bool = True
 ) -> Iterator[Requirement]:
-    """Likewise of the second order, whose right tensors have `tensors` as a minimum.
+    """The requirements of second order; `tensors` is the least number of right tensors.
 
     `planted` says whether mistakes were planted: in double backwards alone.
     """
@@ -256,7 +256,7 @@ def _enough(seen: int, least: int, what: str) -> Requirement:
 def _met(runs: Sequence[Run], line: str, share: float, some: bool) -> Requirement:
     caught = sum(JUDGE in run.accused_by for run in runs)
     per_cent = f", {caught / len(runs):.2%}" if runs else ""
-    # Of a few, chance alone may miss more: once in a hundred times.
+    # Of a few runs chance alone may miss more; a chance below 1 in 100 is a failure.
     luck = some and special.bdtr(caught, len(runs), share) > 0.01
     met = bool(runs) and bool(luck or caught >= share * len(runs))
     return Requirement(line, f"{caught} of {len(runs)}{per_cent}", met)
@@ -285,7 +285,7 @@ def records(score: Score) -> list[PlantedRecord]:
 
 # Names ------------------------------------------------------------------------------
 
-#: By kind: words of the mistake, and words of a sentence that names it.
+#: By kind, patterns of the mistakes, and of the sentences that name one.
 LABELS: Mapping[str, Sequence[str]] = toml(Path(__file__).with_name("labels.toml"))
 
 
@@ -296,6 +296,6 @@ def kind_of(mistake: str) -> str:
 
 
 def named(mistake: str, sentences: Iterable[str]) -> bool:
-    """Whether each of the sentences names it; none does if it is of another kind."""
+    """Whether each of the sentences names a mistake; never for kinds without label."""
     _, words = LABELS.get(kind_of(mistake), ("", "$^"))
     return all(re.search(words, sentence) for sentence in sentences)

@@ -1,4 +1,4 @@
-"""Watch: finds what got worse in the history, measures it again, names the commit.
+"""Watch: finds changes for the worse in the history, confirms them, names commits.
 
 - search: `survey`: all alerts of all series
 - alerts: `Alert`: one step, drift or creep of a series; the rules for a series;

@@ -1,4 +1,4 @@
-"""A change of level in a series: its rules, its names, and whether it is real.
+"""Changes of level in a series: their rules, names and confirmation.
 
 The rules are in asv.conf.json, where asv reads them, too: `regressions_thresholds` (by
 default 10 %), and `regressions_first_commits`, which accepts all up to a commit. A step
@@ -53,14 +53,14 @@ PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backwar
 
 @dataclass(frozen=True)
 class Alert(Change):
-    """A change of level in a series; a creep is one of level, too.
+    """A change of level in a series: a step, a drift or a creep.
 
     good: the newest measured commit at the old level.
     commit: the first measured commit at the new level; for a step, the commit that
         caused it, if only one between the two changes the code that the op runs.
     candidates: the number of commits that can have caused it.
     around: measured commits that are certainly before and certainly after it.
-    why: the reason of the state.
+    why: the reason for the state.
     fails: whether it makes the exit code 1.
     """
 
@@ -75,19 +75,19 @@ class Alert(Change):
 
     @property
     def where(self) -> str:
-        """At the commit of a step, or since the commit at which a drift began."""
+        """The commit of a step, after "at", or that before a drift, after "since"."""
         step = self.kind == "step"
         return f"at {self.commit[:10]}" if step else f"since {self.good[:10]}"
 
     def settled(self, state: AlertState, why: str) -> Alert:
-        """This alert with a state that something other than the series decided."""
+        """A copy with a state that something other than the series decided."""
         fails = self.worse and state == "confirmed" and self.why != SMALL
         return replace(self, state=state, why=why, fails=fails)
 
 
-#: Why a gradient fails: a verdict, which no comparison confirms or clears.
+#: The reason for a wrong gradient: a verdict, which no comparison confirms or clears.
 WRONG = "the gradient is wrong: its error is past what is allowed"
-#: Why a change for the worse does not fail.
+#: The reason why a change for the worse does not fail.
 SMALL = "less than its threshold in asv.conf.json"
 
 
@@ -104,7 +104,7 @@ class Order:
 
 
 def off_branch(series: Iterable[Series], order: Order) -> list[str]:
-    """A warning of commits with results that are not on this branch, if any.
+    """A warning about commits with results that are not on this branch, if any.
 
     Their results are kept but not watched, since their place in the order is unknown.
 
@@ -128,9 +128,9 @@ def off_branch(series: Iterable[Series], order: Order) -> list[str]:
 
 # Rules ---------------------------------------------------------------------------
 
-# The reference is the newest release, a git tag such as v1.2: that is what users have,
-# and it is the same in every clone. Before the first release the reference is the
-# beginning of the history.
+# The reference is the newest release, a git tag such as v1.2: users have it, and it is
+# the same in every clone. Before the first release the reference is the beginning of
+# the history.
 
 BUDGET = 0.1  # relative; a requirement of the project
 
@@ -187,7 +187,7 @@ def asv_name(series: Series) -> str:
 
 
 def size(change: float) -> str:
-    """A relative change as text: +12.3%; from a factor of 10 on ×12.3."""
+    """A relative change as text: +12.3%, or ×12.3 from a factor of 10 on."""
     return f"{change:+.1%}" if change < 9 else f"×{1 + change:.3g}"
 
 
@@ -231,7 +231,7 @@ class NotComparable(Exception):
     """A series that cannot be measured again here; the message says why."""
 
 
-#: The time of a series at the second of two commits over that at the first.
+#: A function of a series and two commits: the time at the second over the first's.
 Compare = Callable[[Series, str, str], Estimate]
 
 
@@ -241,7 +241,7 @@ def comparing(
     budget: float = SAMPLED,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Compare]:
-    """A function that compares commits; it reuses checkouts, removed at the end.
+    """Yield a function that compares commits; its checkouts are removed at the end.
 
     `enough` says whether to begin no further pair of processes.
     """
@@ -285,9 +285,9 @@ def confirm(
     """Yield each alert, with its state after both commits were measured again.
 
     Only times that got worse and are not accepted are measured again, on this
-    `machine`. What is in the `findings`, by `key_of`, is not compared again; without
-    `compare` it alone decides. New ones are added; `enough` says whether to stop before
-    the next one.
+    `machine`. Comparisons in the `findings`, by `key_of`, are not repeated; without
+    `compare` only these decide. New ones are added; `enough` says whether to stop
+    before the next one.
     """
     for alert in alerts:
         place = [alert.series.op], [alert.series.backend]
@@ -324,10 +324,10 @@ def _compared(alert: Alert, compare: Compare, findings: Findings) -> Alert:
 
 
 def _settled(alert: Alert, ratio: Estimate) -> Alert:
-    """The alert with the state that a comparison gives it.
+    """A copy with the state that follows from a comparison.
 
-    If that is not resolved, the likelier of both: the change stays as it is, or what
-    further runs had confirmed is suspected.
+    If that is not resolved, the likelier of two: the alert stays as it is, or becomes
+    suspected even if further runs had confirmed it.
     """
     ends = (ratio.value, ratio.low, ratio.high)
     value, low, high = (f"{one:{'.3f' if one < 10 else '.3g'}}" for one in ends)
@@ -341,12 +341,12 @@ def _settled(alert: Alert, ratio: Estimate) -> Alert:
 
 
 def _still(alert: Alert, why: str) -> Alert:
-    """The alert unchanged, with the reason why no comparison decided it."""
+    """A copy with the same state, and the reason why no comparison decided it."""
     return replace(alert, why=f"{alert.why}; {why}")
 
 
 def key_of(alert: Alert) -> str:
-    """Identifies a comparison: series, machine, environment and both commits."""
+    """The key of a comparison: series, machine, environment and both commits."""
     place = (alert.series.machine, alert.series.environment, alert.series.name)
     return " ".join((*place, *alert.around))
 
@@ -354,8 +354,8 @@ def key_of(alert: Alert) -> str:
 class Findings:
     """The comparisons made so far, in a file that is rewritten after each one.
 
-    The first of the `troubles` is that it cannot be read in whole, or written: it is
-    left as it is from there on.
+    If the file cannot be read or written, `troubles` says so, and from then on it is
+    not changed.
     """
 
     def __init__(self, file: Path) -> None:
@@ -366,7 +366,7 @@ class Findings:
         ]
 
     def keep(self, record: ConfirmationRecord) -> None:
-        """Add a comparison; it counts in this run, whether it can be written or not."""
+        """Add a comparison; it counts in this run even if it cannot be written."""
         self.known[record.key] = record
         if not self.troubles:
             try:

@@ -1,4 +1,4 @@
-"""Searches the history for changes: at which commit, how large, how certain.
+"""Searches the history for changes: their commits, sizes and confidence.
 
 There are three kinds: a lasting step and a slow drift (`harness.find_changes` finds
 both), and a creep, which is further from the reference than the series' budget allows.
@@ -57,7 +57,7 @@ OFF = 1
 
 @dataclass(frozen=True)
 class Survey:
-    """All alerts, the worst first; `series` is how many series were searched."""
+    """All alerts, the worst first; `series` is the number of series searched."""
 
     order: Order
     series: int
@@ -92,9 +92,9 @@ def survey(
     enough: Callable[[], bool] = lambda: False,
     root: Path = ROOT,
 ) -> Survey:
-    """Search the history for changes; if `confirming`, measure again what got worse.
+    """Search the history for changes; if `confirming`, measure worse times again.
 
-    A file that cannot be read is a warning, but if none can be, nothing was searched.
+    An unreadable file is a warning; if no file is readable, it is an error.
 
     Raises:
         harness.project.documents.Unreadable: No file can be read, or the clone is
@@ -125,7 +125,7 @@ def survey(
             findings=findings,
             enough=enough,
         )
-        # A cleared step explains no creep: one that looks like a step is reported.
+        # A cleared step explains no creep, so a creep that looks like one is reported.
         alerts = list(settle(sorted(moved, key=_urgency)))
         crept = [a for one in watched for a in _creeping(one, alerts, order, rules)]
         alerts += settle(sorted(crept, key=_urgency))
@@ -143,7 +143,7 @@ def _values(series: Series) -> Values:
 
 
 def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
-    """The steps and drift of a series, and since when its gradient is wrong."""
+    """The alerts of steps and drift in a series, and of a newly wrong gradient."""
     entries, values, wrong = series.entries, _values(series), None
     if series.metric == GRADIENT:
         dtype = series.parameters.get("dtype", "")
@@ -235,10 +235,10 @@ def _count(old: str, new: str, order: Order) -> int:
 def _creeping(
     series: Series, settled: Sequence[Alert], order: Order, rules: Rules
 ) -> Iterator[Alert]:
-    """An alert if the whole interval is beyond the budget.
+    """The alert of a creep whose whole interval is beyond the budget, if any.
 
-    The part of the change that steps and drift explain is not counted: those that fail
-    by themselves, or are so new that they still can.
+    The part of the change that steps and drift explain is not counted: of those that
+    fail by themselves, or are so new that they still can.
     """
     floor, _ = _accepted(series, order, rules)
     commits = [entry.commit for entry in series.entries]
@@ -271,15 +271,15 @@ def _creeping(
 
 # A short history --------------------------------------------------------------------
 
-# A handful of runs does not tell how much the figures scatter, so no search of the
+# A handful of runs does not show how much the figures scatter, so no search of the
 # series can find a step after the first run or before the last one: two neighbours are
-# compared directly. What differs is only suspected, until both are measured again.
+# compared directly. A difference is only suspected, until both are measured again.
 
-#: Runs: in longer series `find_changes` sees steps of 20 % that have three runs on
-#: either side (noise of 2 %).
+#: Runs from which `find_changes` sees steps of 20 % that have three runs on either side
+#: (noise of 2 %).
 SHORT = LASTING
 
-#: Nothing is known of how often such a report is right.
+#: It is not known how often such a report is right.
 CONFIDENCE = 0.5
 
 
@@ -287,8 +287,8 @@ def steps_between(runs: Sequence[Entry], budget: float) -> Iterator[Change]:
     """The steps between neighbours that differ by more than a series' budget.
 
     There are none in `SHORT` runs or more. The old value must lie outside the new one's
-    interval. The other end is not asked: other processes only make a run slower, and
-    its interval wide.
+    interval, but the new one may lie within the old one's: other processes only make a
+    run slower, and its interval wide.
     """
     if len(runs) >= SHORT:
         return
@@ -305,7 +305,7 @@ def steps_between(runs: Sequence[Entry], budget: float) -> Iterator[Change]:
 
 
 def _ends(run: Entry) -> tuple[float, float, float]:
-    """A run's value, with the ends of its interval: itself, if it has no samples."""
+    """A run's value, and the ends of its interval: the value, if it has no samples."""
     value = run.value or 0.0
     low, high = (value if end is None else end for end in (run.low, run.high))
     return value, low, high
@@ -320,7 +320,7 @@ MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mea
 
 
 def creep(values: ArrayLike, reference: int) -> Change | None:
-    """Compare the newest runs with the runs up to the reference; None of too few.
+    """Compare the newest runs with the runs up to the reference; None for too few.
 
     `reference` is their number; with 0 the first runs are the reference.
     """
