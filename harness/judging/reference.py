@@ -99,7 +99,7 @@ class Reference:
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()
-        self.dtype, self._asked = asked.dtype, asked
+        self.dtype, self._given = asked.dtype, (asked.problem, asked.compute)
         self.arithmetics = arithmetics(asked.dtype, asked.compute)
         wide = wider(PRECISIONS[asked.dtype])
         self.wide, self.build = name_of(wide), functools.partial(asked.build, wide)
@@ -133,7 +133,7 @@ class Reference:
     @functools.cached_property
     def flushed(self) -> Reference | None:
         """The reference for zeros in place of subnormal inputs; None without such."""
-        problem, compute = self._asked.problem, self._asked.compute
+        problem, compute = self._given
         if problem is None or self.dtype == "float16":  # which is computed in float32
             return None
         inputs = {n: self.flush(a) for n, a in problem.inputs.items()}

@@ -1,11 +1,13 @@
 """The reference itself is judged: by differences of the forward in 400-bit balls."""
 
+import weakref
 import zlib
 
 import numpy as np
 import pytest
 
 from gradwatch.harness.judging.cases import REGIMES, is_floating, trial
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import reference
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Problem, as_tuple
@@ -91,3 +93,13 @@ def test_one_question_asked_in_two_ways_is_answered_once():
     careless = radii.careless("float32")
     assert careless is radii.careless("float32")
     assert careless.bounds["dx"] is not radii.bounds["dx"]
+
+
+def test_what_was_judged_goes_before_garbage_is_collected():
+    """A cycle would keep the arrays of all checks until then."""
+    x = graph.variable(np.ones(3))
+    question = Question(lambda _: {"y": graph.exp(x)}, "float32")
+    right = weakref.ref(question.right)
+    assert right() is not None
+    del question
+    assert right() is None
