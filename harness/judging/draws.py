@@ -55,6 +55,9 @@ PILOTS = 3
 #: Share of the allowed move of a gap within which a choice is contested. Right bfloat16
 #: networks move it by 1.2 radii at most, of 19 to 24 that are allowed.
 REACH = SMALL
+#: Root mean squares of a move of honest size within which a choice is contested: beyond
+#: these, rounding turns it in less than 1 of 10^9 cases (Hoeffding's inequality).
+SELDOM = (2 * np.log(1e9)) ** 0.5
 #: A weight moves by so many times the change that the other choice makes. One turned
 #: choice is right by that margin; where several cancel in a draw, each still has room.
 TURNS = FEW_DRAWS
@@ -72,11 +75,6 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
     with np.errstate(invalid="ignore"):  # what overflows in a draw is infinite
         up, down = ((side - node.value).astype(np.float64, copy=False) for side in pair)
         return as_array((up - down) / 2), as_array((up + down) / 2)
-
-
-def _within(values: Array, top: float) -> bool:
-    """Whether no magnitude exceeds `top`, and none is nan: a quick test."""
-    return not values.size or bool(-top <= values.min() and values.max() <= top)
 
 
 class Draws:
@@ -98,10 +96,9 @@ class Draws:
         once: bool = False,
         again: bool = False,
     ) -> None:
-        self.errors, self.order, self.seen = errors, order, beside is not None
-        self.once, self.scale = once, DRAWN if self.seen else 1.0
-        if once:
-            self.scale = 1 / (UNIT * errors.limit)
+        self.errors, self.order, self.once = errors, order, once
+        self.seen = beside is not None
+        self.scale = DRAWN if self.seen else 1 / (UNIT * errors.limit) if once else 1.0
         self.own = local_errors(errors, order)
         known = local_errors(beside, order) if beside is not None else {}
         self.open: dict[Node, Mask] = {}
@@ -176,23 +173,20 @@ class Draws:
             return
         sources = dict.fromkeys(s for node in choices for s in node.inputs)
         draws = Draws(self.errors, topological_order(sources), once=self.once)
-        count = 2 * PILOTS
+        gaps = {n: _gap(n, *(s.value for s in n.inputs)) for n in choices}
         moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
-        for i in range(PILOTS):
-            values = draws.pair(np.random.default_rng(i), sources)
+        for values in draws.pairs(PILOTS, sources.keys()):
             for node in choices:
-                own = _gap(node, *(s.value for s in node.inputs))
                 for side in zip(*(values[s] for s in node.inputs), strict=True):
-                    change = (_gap(node, *side) - own).astype(np.float64)
-                    moved[node] = np.hypot(moved[node], change / count**0.5)
+                    change = (_gap(node, *side) - gaps[node]).astype(np.float64)
+                    moved[node] = np.hypot(moved[node], change / (2 * PILOTS) ** 0.5)
+        reach = SELDOM if self.once else REACH / draws.scale
         for node, move in moved.items():
-            apart = np.abs(_gap(node, *(s.value for s in node.inputs)))
-            allowed = move / draws.scale
+            apart = np.abs(gaps[node])
             # A move is nan outside of a function's domain: nothing is certain there.
-            near = (allowed != 0) & ~(apart > REACH * allowed)
-            self.open[node] = np.isfinite(apart) & near
+            self.open[node] = np.isfinite(apart) & (move != 0) & ~(apart > reach * move)
             if self.once:
-                self.shares[node] = np.maximum(chances(node, move), least)
+                self.shares[node] = np.maximum(chances(node, apart, move), least)
 
     def add_to(self, sums: Mapping[Node, Any], count: int, least: float = 0.0) -> None:
         """Add the deviations of each node in `count` pairs to its sums."""
@@ -239,7 +233,7 @@ class Draws:
                 held = ((s, values[s]) for s in node.inputs)
                 given = [moved(s, pair) if s in again else pair for s, pair in held]
                 made = self._computed(node, given)
-                made = self._narrow(made) if self.hot else made
+                made = self._ended(made, self._narrow) if self.hot else made
                 values[node] = made if node in again else moved(node, made)
             if node in self._nothing:
                 still = self._nothing[node], node.value
@@ -256,16 +250,19 @@ class Draws:
             plus, minus = (computed(node, *side) for side in zip(*given, strict=True))
         return plus, minus
 
-    def _narrow(self, pair: Pair) -> Pair:
-        """A pair of values with the overflow of the narrow type."""
-        step = self.errors.arithmetic.step
+    def _ended(self, pair: Pair, end: Callable[[Array], Array]) -> Pair:
+        """A pair of values; `end` changes one that has a nan or exceeds the range."""
+        top = self.errors.arithmetic.step.largest
         plus, minus = (
-            side
-            if _within(side, step.largest)
-            else np.where(np.abs(side) >= step.beyond, np.copysign(np.inf, side), side)
-            for side in pair
+            end(a) if a.size and not (-top <= a.min() and a.max() <= top) else a
+            for a in pair
         )
         return plus, minus
+
+    def _narrow(self, values: Array) -> Array:
+        """Values with the overflow of the narrow type."""
+        over = np.abs(values) >= self.errors.arithmetic.step.beyond
+        return np.where(over, np.copysign(np.inf, values), values)
 
     def _moved(
         self, node: Node, pair: Pair, share: float, noise: Callable[[Node], Array]
@@ -279,15 +276,12 @@ class Draws:
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
         upper = np.add(plus, moved, out=moved) if fits else plus + moved
-        if self.hot:  # no rounding of a finite number leads beyond the largest one
-            top = self.errors.arithmetic.step.largest
-            upper, lower = (
-                side
-                if _within(side, top)
-                else np.where(np.isinf(side), side, np.clip(side, -top, top))
-                for side in (upper, lower)
-            )
-        return upper, lower
+        return self._ended((upper, lower), self._capped) if self.hot else (upper, lower)
+
+    def _capped(self, values: Array) -> Array:
+        """Values with the finite ones cut to the range, which no rounding leaves."""
+        top = self.errors.arithmetic.step.largest
+        return np.where(np.isinf(values), values, np.clip(values, -top, top))
 
     def _noise(self, node: Node, rng: Generator, together: bool, alike: bool) -> Array:
         """Random numbers from -1/2 to 1/2, or the outer half of these."""
@@ -344,9 +338,8 @@ class Draws:
             else:
                 rows, moved = mask, (2.0 if operation(node) == "sign" else 1.0) * mask
             signs = 1.0 if together else rng.choice((-1.0, 1.0), rows.shape)
-            moved = TURNS * moved * signs
-            turns = 1 / TURNS if self.once else self.scale
-            change = share * turns * moved * self.shares.get(node, 1.0)
+            turns = 1.0 if self.once else TURNS * self.scale
+            change = share * turns * moved * signs * self.shares.get(node, 1.0)
             turned[node.inputs] = -change
         return node.value + change, node.value - change
 
@@ -368,12 +361,11 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
 
 def _scaled(node: Node, source: Node, width: Error) -> Error:
     """The deviation of a node for one of an input in which it is linear."""
-    choice = operation(node) == "where"
     given = [
         width
         if other is source
         else np.zeros_like(width, shape=other.shape)
-        if choice and other.value.dtype.kind == "f"
+        if operation(node) == "where" and other.value.dtype.kind == "f"
         else other.value
         for other in node.inputs
     ]
@@ -391,14 +383,13 @@ def _gap(node: Node, *inputs: Array) -> Array:
     return as_array(inputs[0] - np.take_along_axis(inputs[0], chosen, axis))
 
 
-def chances(node: Node, moved: Array) -> Array:
+def chances(node: Node, apart: Array, moved: Array) -> Array:
     """Roots of the largest probabilities that rounding turns a choice around.
 
     By Hoeffding's inequality a sum of independent uniform roundings of root mean square
-    `moved` is beyond the gap in at most exp(-(gap / moved)^2 / 2) of all cases, and in
-    at most half of them. For a maximum along an axis, the likeliest contender's.
+    `moved` is farther than `apart` in at most exp(-(apart / moved)^2 / 2) of all cases,
+    and in at most half of them. For a maximum along an axis, the likeliest contender's.
     """
-    apart = np.abs(_gap(node, *(source.value for source in node.inputs)))
     away = np.divide(apart, moved, out=np.zeros_like(apart), where=moved > 0)
     share = as_array(np.minimum(np.exp(-np.square(away) / 4), 0.5**0.5))
     if operation(node) != "pick":

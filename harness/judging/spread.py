@@ -25,8 +25,8 @@ Gaussian quadratic forms, 2003 (norms).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,8 +53,10 @@ CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
 #: in the roundings of the wide type, where that is no wider than float64.
 AGAIN = SMALL
-#: Pairs of evaluations of honest size, the degrees of freedom of Student's t.
-NORMS, LIMIT = 24, AS_A_WHOLE
+#: Pairs of evaluations of honest size, the degrees of freedom of Student's t; `MORE` of
+#: them decide from this share of the limit on.
+NORMS, MORE = AS_A_WHOLE
+LIMIT, CLOSE = AS_A_WHOLE[NORMS], AS_A_WHOLE[MORE] / AS_A_WHOLE[NORMS]
 #: The least share of a contested choice: one that is turned, however seldom that is,
 #: takes half of what is allowed.
 TURNED = 1 / (MOST * LIMIT)
@@ -168,8 +170,9 @@ class Part:
 class Whole:
     """The effect of one rounding at each step on the `known` elements of a tensor.
 
-    `limit` is the largest ratio of an honest tensor. If a tensor is zero in exact
-    arithmetic, `terms` is the norm of the sums of its terms' magnitudes; else 0.
+    `limit` is the largest ratio of an honest tensor; `closer` gives the tensors by more
+    evaluations. If a tensor is zero in exact arithmetic, `terms` is the norm of the
+    sums of its terms' magnitudes; else 0.
     """
 
     value: Error
@@ -177,6 +180,7 @@ class Whole:
     parts: tuple[Part, ...]
     limit: float = LIMIT
     terms: float = 0.0
+    closer: Callable[[], dict[str, Whole]] = dict
 
     def worst(self, got: Array) -> tuple[float, str, Part, int]:
         """The largest ratio of a tensor's error to that of the evaluations.
@@ -202,8 +206,8 @@ class Whole:
         """The least relative error that is seen of a tensor too large or too small."""
         total = self.parts[0]
         with np.errstate(all="ignore"):
-            share = float(self.limit * total.projection / total.size)
-        return share if share == share else math.inf
+            share = self.limit * total.projection / total.size
+        return float(np.fmin(share, np.inf))  # of 0 / 0
 
 
 def whole(
@@ -213,29 +217,31 @@ def whole(
     products: Peaks,
     *,
     again: bool = False,
+    pairs: int = NORMS,
 ) -> dict[str, Whole]:
     """The effect of one rounding at each step on the tensors, as far as it is known.
 
     Left out are tensors that overflow may reach, and those of which most elements may
-    underflow: that is no rounding of a value's own size. It costs 2 * NORMS
+    underflow: that is no rounding of a value's own size. It costs 2 * pairs
     evaluations, and is the same every time. `products` are partial products of each
     node; with `again` a product of matrices is rounded for each use.
     """
     draws = Draws(errors, order, once=True, again=again)
     with np.errstate(all="ignore"):
         kept = {
-            node: _Norms(node, np.isfinite(node.value) & ~products.underflow(node))
+            node: _Norms(node, products, pairs)
             for node in nodes.values()
             if node.value.dtype.kind == "f"
         }
-        draws.add_to(kept, NORMS, TURNED)
+        draws.add_to(kept, pairs, TURNED)
         risky = overflowing(draws)
         sizes = magnitudes(order, lost=True)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
+    given = errors.arithmetic.step.roundoff, AS_A_WHOLE[pairs] * alone
+    more = functools.partial(whole, nodes, order, errors, products, again=again)
+    closer = functools.cache(functools.partial(more, pairs=MORE))
     return {
-        name: kept[node].whole(
-            errors.arithmetic.step.roundoff, LIMIT * alone, sizes[node]
-        )
+        name: replace(kept[node].whole(*given, sizes[node]), closer=closer)
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }
@@ -244,9 +250,10 @@ def whole(
 class _Norms:
     """Sums of the squared norms and projections of a tensor's deviations."""
 
-    def __init__(self, node: Node, known: Mask) -> None:
-        self.node, self.known = node, known
-        self.value = np.where(known, node.value, 0.0).astype(np.float64)
+    def __init__(self, node: Node, products: Peaks, pairs: int) -> None:
+        self.node, self.pairs = node, pairs
+        self.known = np.isfinite(node.value) & ~products.underflow(node)
+        self.value = np.where(self.known, node.value, 0.0).astype(np.float64)
         axes = None, *(i for i, n in enumerate(node.shape) if n > 1)
         self.sums: dict[int | None, Any] = dict.fromkeys(axes, 0.0)
 
@@ -272,7 +279,7 @@ class _Norms:
         for axis, sums in self.sums.items():
             size, _ = measured(self.value, self.value, axis)
             zero = np.zeros((2, 2, *size.shape))
-            odd, even = np.sqrt(sums / NORMS + zero)
+            odd, even = np.sqrt(sums / self.pairs + zero)
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)

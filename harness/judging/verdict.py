@@ -23,7 +23,7 @@ from gradwatch.harness.judging.radii import Radii, Truth
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import Error, largest, local_errors
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
-from gradwatch.harness.judging.spread import EXCUSED, Whole
+from gradwatch.harness.judging.spread import CLOSE, EXCUSED, Whole
 from gradwatch.impls.graph import Node, topological_order
 
 Tensors = Mapping[str, Array | None]
@@ -143,13 +143,21 @@ class _Tensor:
             truth = replace(truth, radius=radius)
             judgement = judge_numbers(truth, self.got, limit, dtype, by_spread)
         if judgement.verdict == "vacuous":
-            whole = self.radii(arithmetic).wholes.get(self.tensor)
+            got = self._as_a_whole
+            whole = self._whole(arithmetic, got)
             if whole is not None:
-                of_all = judge_whole(judgement, whole, self._as_a_whole)
+                of_all = judge_whole(judgement, whole, got)
                 there = np.isfinite(self.got) | ~np.isfinite(truth.value)
                 if of_all.verdict != "agree" or there.all():
                     return of_all
         return judgement
+
+    def _whole(self, arithmetic: Arithmetic, got: Array) -> Whole | None:
+        """The effect of roundings, from more evaluations where they decide."""
+        whole = self.radii(arithmetic).wholes.get(self.tensor)
+        if whole is None or not CLOSE < whole.worst(got)[0] / whole.limit <= 1:
+            return whole
+        return whole.closer().get(self.tensor, whole)
 
     @property
     def _as_a_whole(self) -> Array:
@@ -171,8 +179,7 @@ class _Tensor:
         """
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
-        radii = self.radii()
-        whole = radii.wholes.get(self.tensor)
+        whole, radii = self._whole(self.own, got), self.radii()
         excuse = radii.careless(self.right.dtype).wholes.get(self.tensor)
         if whole is None or excuse is None:
             return False, False

@@ -206,11 +206,8 @@ def _saturated(at: At) -> Error:
     lost, found = np.zeros(at.node.shape), _factors(at.node, DEEP)
     added = [s for n in found if operation(n) == "add" for s in map(unmoved, n.inputs)]
     for e in found:
-        if (
-            operation(e) == "exp"
-            and any(e is s for s in added)
-            and e.shape == at.node.shape
-        ):
+        in_sum = any(e is s for s in added)
+        if in_sum and operation(e) == "exp" and e.shape == at.node.shape:
             size = e.value.astype(np.float64)
             lost += 2 * at.roundoff * at.v * (1 + size) / np.where(size > 0, size, 1)
     return _near_one(at, lost)

@@ -178,8 +178,7 @@ class _View:
 
     def may_vanish(self, i: int) -> Mask:
         """A mask of an input: elements that may be zero."""
-        floor = self.errors.arithmetic.step.smallest
-        tiny = (self.value(i) == 0) | (np.abs(self.value(i)) < floor)
+        tiny = np.abs(self.value(i)) < self.errors.arithmetic.step.smallest
         return as_array(tiny | ~self.has_sign(i))
 
     def has_sign(self, i: int) -> Mask:
