@@ -1,7 +1,7 @@
-"""Benchmarks: what `asv run` measures of a commit (how: harness/history/measure.py).
+"""Benchmarks: the figures of a commit for `asv run` (see harness/history/measure.py).
 
-asv imports this package from the working tree, whatever commit it measures. That holds
-for the harness too: the instrument must not change along the history.
+asv imports this package, and the harness, from the working tree, whichever commit it
+measures: the instrument must not change along the history.
 """
 
 import sys

@@ -23,7 +23,7 @@ def setup_cache() -> Found:
 
 
 def worst_of(several):
-    """The largest ratio of several cases, and all that is wrong in them."""
+    """The largest ratio of several cases, and their reasons for missing figures."""
     ratios = [figures.ratio for figures in several if figures.ratio is not None]
     why = "; ".join(figures.why for figures in several if figures.why)
     return Figures(why=why, ratio=max(ratios, default=None))

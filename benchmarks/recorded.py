@@ -22,8 +22,8 @@ from gradwatch.harness.project.requested import by_default, has_dialect
 from gradwatch.impls.catalogue import framework_of, load_op, op_names
 from gradwatch.impls.contract import Op
 
-# asv passes combinations by number, so these lists come from files and from what all
-# processes of a run are told, and must not depend on what an environment can import.
+# asv passes combinations by number, so these lists come from files and from variables
+# that all processes of a run share, and must not depend on an environment's packages.
 LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.measure
 OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
 OFFERED = os.environ.get("ASV_OFFERED", "").split()  # by one of the environments

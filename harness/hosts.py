@@ -65,7 +65,7 @@ def connected(address: str) -> Client:
     if scheme == "dask":
         say("dask:// is not protected: whoever reaches it runs code; tls:// is")
     protocol = "tls" if scheme == "tls" else "tcp"
-    # What a worker returns is never unpickled here.
+    # A worker's reply is never unpickled here.
     plain = {"serializers": ["msgpack"], "deserializers": ["msgpack"]}
     try:
         return Client(f"{protocol}://{place}", timeout=CONNECTING, **plain)

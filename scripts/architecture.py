@@ -82,7 +82,7 @@ def purpose(file: Path) -> str:
 
 
 def with_rooms(page: str, root: Path) -> str:
-    """The page with its generated part made anew; all other text is kept."""
+    """The page with its generated part replaced; all other text is kept."""
     rows = layers(root / "pyproject.toml")
     generated = "\n\n".join([BEGIN, drawing(rows), table(rows, root), END])
     before, rest = page.split(BEGIN)

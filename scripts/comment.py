@@ -1,4 +1,4 @@
-"""Prints a comparison as Markdown, from a document that nobody trusts.
+"""Prints a comparison as Markdown, from an untrusted document.
 
     python3 scripts/comment.py comparison.json
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gradwatch.harness.project.markdown import cell
 
-#: A comparison of 24 ops has some 100 kB; GitHub takes comments of 65,536 letters.
+#: Bytes, letters, rows: 24 ops have some 100 kB, GitHub's comments 65,536 letters.
 LARGEST, LONGEST, ROWS = 4 << 20, 120, 200
 VERDICTS = ("faster", "slower", "no difference", "not resolved")
 
@@ -25,7 +25,7 @@ class Unfit(ValueError):
 
 
 def text(record: dict[str, object], field: str) -> str:
-    """A text of a record, harmless within a table."""
+    """A text of a record, escaped for a table."""
     value = record.get(field, "")
     if not isinstance(value, str):
         raise Unfit(f"{field} is no text")
@@ -56,7 +56,7 @@ def row(record: object) -> str:
 
 
 def failures(document: dict[str, object]) -> list[str]:
-    """Lines about what could not be compared, such as a wrong gradient."""
+    """A line for each failed comparison, such as one with a wrong gradient."""
     summary = document.get("summary", {})
     failed = summary.get("failed", []) if isinstance(summary, dict) else None
     if not isinstance(failed, list):
@@ -85,7 +85,7 @@ def table(content: bytes) -> str:
 
 
 def main(path: str) -> str:
-    """The comment, or one line that says why there is none."""
+    """The comment, or a line with the reason why there is none."""
     number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(number, "rb") as file:
         content = file.read(LARGEST + 1)

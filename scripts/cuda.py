@@ -1,11 +1,11 @@
-"""The first hour on a GPU: all checks that need one, and one folder to bring back.
+"""Runs all checks that need a GPU, and collects their results in one folder.
 
     .venv/bin/python scripts/cuda.py         (or `make cuda`)
 
-Runs the steps of `steps` one after the other. A step that fails or takes too long does
-not keep the others from running; without a device that PyTorch can use nothing else
-makes sense. results/cuda/DATE gets the documents, the output of each step, and
-summary.md, which is written anew after each step.
+Runs the steps of `steps` one after the other. After a step that fails or takes too long
+the others still run, except after the first one: without a device that PyTorch can use
+none of them can pass. results/cuda/DATE gets the documents, the output of each step,
+and summary.md, which is rewritten after each step.
 
 Exit code: 0 if every step has passed, 1 if not, 3 without a GPU, 130 after Ctrl-C.
 """
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOLD = 40  # lines of the summary about one step
 STREAMS = "tests/timing/test_stream_attacks.py"
 
-#: What the device says of itself; it fails where PyTorch cannot use it.
+#: Code that prints the device's properties, and fails where PyTorch cannot use it.
 ABOUT = """
 import torch
 print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
@@ -50,7 +50,7 @@ print((torch.ones(8, device="cuda") * 2).sum().item())
 
 @dataclass
 class Step:
-    """A command, how long it may take, and what has become of it."""
+    """A command, its time limit, and its result."""
 
     name: str
     command: list[str]
@@ -61,7 +61,7 @@ class Step:
 
 
 def steps(root: Path, folder: Path) -> list[Step]:
-    """All of them, in their order; the longest would take about two hours together."""
+    """All steps in their order; together they take two hours at most."""
     python, gradwatch, asv = (
         str(root / ".venv" / "bin" / name) for name in ("python", "gradwatch", "asv")
     )
@@ -113,7 +113,7 @@ FILES = (
 
 
 def driver() -> str:
-    """What nvidia-smi says of each device, a line each; "" where it is not there."""
+    """The lines of nvidia-smi, one for each device; "" where it is not installed."""
     fields = "name,driver_version,memory.total,clocks.max.sm,power.limit"
     query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -123,7 +123,7 @@ def driver() -> str:
 
 
 def machine(devices: str) -> str:
-    """A plain name, such as h100-80gb-hbm3-16core."""
+    """The name of the machine by its GPU, such as h100-80gb-hbm3-16core."""
     name = devices.partition(",")[0].lower().replace("nvidia", "")
     words = re.findall(r"[a-z0-9]+", name) or ["gpu"]
     return "-".join([*words, f"{os.cpu_count()}core"])
@@ -133,9 +133,9 @@ def machine(devices: str) -> str:
 
 
 def run(step: Step, folder: Path, root: Path) -> None:
-    """Run a step; its output goes to its log.
+    """Run a step, with its output in its log.
 
-    What it has started ends with it: on Linux our processes end with their parents.
+    Its own child processes end with it: on Linux ours end with their parents.
 
     Raises:
         KeyboardInterrupt: By the user; the step has ended by then.
@@ -171,7 +171,7 @@ def run(step: Step, folder: Path, root: Path) -> None:
 
 
 def summary(done: list[Step], folder: Path, facts: list[str]) -> str:
-    """What a person reads first: the steps, and the end of the log of what failed."""
+    """The summary: the steps, and the end of the log of each failed one."""
     counts = Counter(step.result.partition(":")[0] for step in done)
     told = ", ".join(f"{count} {result}" for result, count in counts.items())
     rows = [(s.name, s.result, f"{s.seconds / 60:.1f}") for s in done]
@@ -187,7 +187,7 @@ def summary(done: list[Step], folder: Path, facts: list[str]) -> str:
 
 
 def tested_nothing(step: Step, folder: Path) -> bool:
-    """Whether a step of tests has run none of them: all were skipped, or none wrote."""
+    """Whether a step of tests has run none: all were skipped, or there is no report."""
     file = folder / f"{step.name}.xml"
     if file.name not in FILES:
         return False
@@ -199,7 +199,7 @@ def tested_nothing(step: Step, folder: Path) -> bool:
 
 
 def main(root: Path = ROOT, present: bool | None = None) -> int:
-    """Run all steps and write the folder; see above for the exit code."""
+    """Run all steps and write the folder; return the exit code described above."""
     if not (has_cuda() if present is None else present):
         print("make cuda: no GPU on this machine (no /dev/nvidia*): nothing was run")
         return 3

@@ -48,7 +48,7 @@ PIP_TO_UV = {
 
 @dataclass(frozen=True)
 class Framework:
-    """One that has requirements/<name>.txt; see `FRAMEWORKS`."""
+    """A framework with requirements/<name>.txt; see `FRAMEWORKS`."""
 
     title: str
     python: str  # version
@@ -65,7 +65,7 @@ FRAMEWORKS = {
 
 
 class Unavailable(Exception):
-    """Something needed is not available; the message is one line with what to do."""
+    """A requirement is not available; the message is one line with the remedy."""
 
 
 def tell(line: str) -> None:
@@ -173,7 +173,7 @@ def find_uv(root: Path) -> str:
 
 
 class Uv:
-    """uv, as it works for a checkout.
+    """uv with its settings for a checkout.
 
     Raises:
         Unavailable: see `find_uv`.
@@ -212,7 +212,7 @@ class Uv:
                 process.terminate()
                 process.wait()
         if process.returncode in (-signal.SIGINT, -signal.SIGTERM, 130):
-            raise KeyboardInterrupt  # an interrupt has reached it first
+            raise KeyboardInterrupt  # the interrupt has reached uv first
         if process.returncode:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             errors = [line for line in lines if line.startswith("error")]
@@ -250,7 +250,7 @@ class Environment:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The folder of the environment."""
         return self.root / (f".venv-{self.framework}" if self.framework else ".venv")
 
     @property
@@ -260,11 +260,11 @@ class Environment:
 
     @property
     def requirements(self) -> Path:
-        """The file with what is installed in it."""
+        """The file with the requirements of the environment."""
         return self.root / "requirements" / f"{self.framework or 'main'}.txt"
 
     def inputs(self) -> dict[str, str]:
-        """Return what it is made of, as it would be stamped now."""
+        """Return the inputs of the environment, as its stamp would have them now."""
         return {
             "python": self.python,
             "requirements": self.requirements.read_text(encoding="utf-8"),
@@ -273,7 +273,7 @@ class Environment:
         }
 
     def due(self) -> tuple[str, str]:
-        """Return what has to be done, "make", "link" or "", and why."""
+        """Return the step that is due, "make", "link" or "", and why."""
         now, then = self.inputs(), read_record(self.folder / "gradwatch.json")
         if not self.folder.exists():
             return "make", "not there yet"
@@ -288,7 +288,7 @@ class Environment:
         return "", ""
 
     def ensure(self, uv: Uv) -> None:
-        """Make it, or put the checkout on its path, if that is due.
+        """Make the environment, or put the checkout on its path, if that is due.
 
         Raises:
             Unavailable: it cannot be made; the old one is unchanged.
@@ -310,7 +310,7 @@ class Environment:
         tell(f"{name}: ready after {time.monotonic() - begun:.0f} s")
 
     def link(self, folder: Path, uv: Uv) -> None:
-        """Put the checkout on the path of what is made in `folder`, and stamp it."""
+        """Put the checkout on the path of the environment in `folder`, and stamp it."""
         if self.framework:
             (packages,) = folder.glob("lib/python*/site-packages")
             (packages / "gradwatch.pth").write_text(f"{self.root}\n")
@@ -331,12 +331,12 @@ def read_record(file: Path) -> dict[str, object]:
 
 
 def write_record(file: Path, record: Mapping[str, object]) -> None:
-    """Write such a file; one that is damaged counts as none."""
+    """Write a small JSON file of ours."""
     file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def remove(*folders: Path) -> None:
-    """Remove folders, or links to them, that are there."""
+    """Remove folders, or links to them, that exist."""
     for folder in folders:
         if folder.is_symlink():
             folder.unlink()
@@ -348,7 +348,7 @@ def remove(*folders: Path) -> None:
 
 
 def ensure_all(root: Path, required: str | None) -> dict[str, str]:
-    """Make what is due; return why a framework is skipped, by name.
+    """Make the environments that are due; return why a framework is skipped, by name.
 
     Raises:
         Unavailable: the main environment cannot be made.

@@ -41,9 +41,9 @@ PAGE = ROOT / "docs" / "selftest.md"
 PARTS = ("detection", "calibration")
 #: A ratio beyond c + sqrt(n)/2 is a wrong gradient: `limit_for`, with the shipped c.
 SHIPPED = limit_for(0)
-#: The bands of which detection could suffer from a larger constant.
+#: The bands in which a larger constant could catch fewer errors.
 CURVES = tuple(goal for goal in GOALS if goal.dtype in ("float64", "float32"))
-PATIENCE = 600.0  # seconds for one trial, beside whatever else the machine does
+PATIENCE = 600.0  # seconds for one trial, also on a busy machine
 
 
 @click.command()
@@ -59,7 +59,7 @@ def main(parts: tuple[str, ...], jobs: int) -> None:
 
 
 def detected(jobs: int) -> str:
-    """The table of what is caught, by effect; draws the chart."""
+    """Draw the chart, and return the table of caught errors by effect."""
     score, seconds = scored(tuple(catalogue.op_names()), 0, jobs)
     summary = summarise(score, FULL, seconds=round(seconds, 1))
     chart_detection(summary, PAGE.with_name("detection.svg"))
@@ -68,10 +68,10 @@ def detected(jobs: int) -> str:
 
 @dataclass(frozen=True)
 class Excess:
-    """Ratios with their allowance for the length of sums, sqrt(n)/2, taken off.
+    """Ratios less their allowance for the length of sums, sqrt(n)/2.
 
-    `right` holds those of right tensors; `wrong[i]` those of the planted errors that
-    `CURVES[i]` speaks of.
+    `right` holds those of right tensors; `wrong[i]` those of the planted errors in the
+    band `CURVES[i]`.
     """
 
     right: NDArray[np.float64]
@@ -86,7 +86,7 @@ class Excess:
 def excess(score: Score, entries: Sequence[known.Known]) -> Excess:
     """The ratios of a selftest, without listed framework defects.
 
-    What is `imprecise` is excused by another rule: its ratio may be anything.
+    An `imprecise` tensor is excused by another rule, whatever its ratio, and left out.
     """
     right = [
         alarm.ratio - (alarm.limit - SHIPPED)
@@ -117,7 +117,7 @@ def calibrated(jobs: int) -> str:
 
 @functools.cache
 def scored(ops: tuple[str, ...], seed: int, jobs: int) -> tuple[Score, float]:
-    """The score of these ops, and the seconds that it took."""
+    """The score of some ops, and the seconds of its self-test."""
     started = time.monotonic()
     asked: dict[str, Any] = {"ops": ops, "seed": seed, "jobs": jobs}
     score = try_judges(FULL, timeout=PATIENCE, **asked)
@@ -137,7 +137,7 @@ def replaced(text: str, name: str, part: str) -> str:
 
 
 def _signed(name: str) -> str:
-    """Machine, date and command of a part."""
+    """The line with machine, date and command of a part."""
     today = datetime.date.today().isoformat()
     return f"`{machine_name()}`, {today}, `python scripts/evidence.py`: {name}."
 
@@ -153,7 +153,7 @@ def _of(score: Score, ops: Sequence[str]) -> Score:
 
 
 def detection(summary: SelftestSummary) -> str:
-    """Caught and falsely accused shares of all judges, and what is required."""
+    """The tables of caught and falsely accused shares, and the requirements."""
     head = ["precision", "effect", "runs", *JUDGES]
     caught = [
         [r.dtype, r.effect, r.runs, *_shares(r.caught)] for r in summary.detection
@@ -180,7 +180,7 @@ def detection(summary: SelftestSummary) -> str:
 
 
 def calibration(chosen: Excess, confirmed: Excess) -> str:
-    """Largest honest ratio and what is caught at some constants, on both sets."""
+    """The table of the largest right ratio and the caught shares at some constants."""
     constants = [SHIPPED / 4, SHIPPED / 2, SHIPPED, SHIPPED * 2, SHIPPED * 16]
     head = ["set", "right tensors", "largest c that accuses one", "planted errors"]
     rows = []

@@ -1,4 +1,4 @@
-"""What is installed here, and a first example: one gradient, by every backend.
+"""Shows a first example, one gradient by every backend, and the installed frameworks.
 
     python -m scripts.tour
 
@@ -25,13 +25,13 @@ DY = np.ones_like(X)
 
 
 def exp2_everywhere() -> None:
-    """Print each backend's gradient when it is there."""
+    """Print each backend's gradient as it arrives."""
     problem = Problem(load_op("exp2"), {"x": X}, [DY], dtype="float32")
     trial = Trial("exp2", "3", "given", problem)
     tasks = [Task(trial, name) for name in by_default()]
     with Fleet(jobs=2) as fleet:
         for outcome in fleet.run(tasks):
-            if outcome.kind != "missing":  # that is said below, with the command
+            if outcome.kind != "missing":  # the table below has the reason
                 backend, shown, verdict = row(outcome)
                 output().print(f"{backend:18} {shown:26} {verdict}")
 
@@ -49,7 +49,7 @@ def row(outcome: Outcome) -> tuple[str, str, str]:
 
 
 def main() -> None:
-    """Print the verdicts as they come, then what is installed."""
+    """Print the verdicts as they arrive, then the installed frameworks."""
     output().print("exp2 at x = [1, 2, 3], dy = 1: dx = dy · 2^x · ln 2")
     with ticking(lambda: "looking around"):
         exp2_everywhere()

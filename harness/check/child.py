@@ -118,7 +118,7 @@ def _kernelbench(asked: Mapping[str, Any], stack: contextlib.ExitStack) -> Repor
     )
 
 
-# What names and files mean --------------------------------------------------------
+# Names and files ------------------------------------------------------------------
 
 #: Lines that construct a solution in a script.
 SOURCE = """\

@@ -1,4 +1,4 @@
-"""Which trials are run: regimes, sizes, what the caller asked for, and what fits."""
+"""Chooses the trials: regimes, sizes, the caller's options, and the budget."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Trial:
 
 @dataclass
 class Choice:
-    """Which trials are run, and which of them decide: arguments of `check`."""
+    """The arguments of `check` that choose the trials, and those that can fail it."""
 
     only: str | Sequence[str] | None = None
     skip: str | Sequence[str] | None = None
@@ -263,7 +263,7 @@ def _sizes(
     return next(filter(takes, tried), None), special
 
 
-# What fits ------------------------------------------------------------------------
+# Budget ---------------------------------------------------------------------------
 
 #: Seconds of processor time for a check where no budget is given; not of the clock, so
 #: that a busy machine runs as many trials as a quiet one.

@@ -145,7 +145,7 @@ def command(
 
     trials = options.sized(wanted, loading, **chosen_by)
     names = sorted({trial.problem.op.name for trial in trials})
-    # Of a commit against itself, which measures the noise, all requested ops.
+    # A commit is compared with itself, to measure the noise, for all requested ops.
     chosen = affected(a, b, names, backends) if commits and a != b else None
     touched = names if chosen is None else [op for op, _ in chosen]
     if unchanged := [name for name in names if name not in touched]:

@@ -44,8 +44,8 @@ STATE = ROOT / ".asv"
 #: page, the working tree gives the sizes, and the commit gives the computation.
 INSTRUMENT = tuple(name for name in PROJECT.instrument if name != "requirements")
 
-#: In a project of others asv.conf.json names this folder, which holds our benchmarks by
-#: reference: asv discovers nothing outside the project.
+#: In another project asv.conf.json names this folder, whose files import our
+#: benchmarks: asv discovers nothing outside the project.
 BENCHMARKS = STATE / "gradwatch_benchmarks"
 
 
@@ -73,7 +73,7 @@ def setup() -> None:
         name = machines.machine_name()
     except machines.OtherMachine as error:
         raise asv.util.UserError(str(error)) from None
-    # asv's questions about the machine are answered here, not in the home.
+    # asv reads the machine's description from this file, not from the user's home.
     file = STATE / "machine.json"
     asv.machine.MachineCollection.get_machine_file_path = lambda: str(file)
     asv.machine.Machine.hardcoded_machine_name = name
@@ -83,10 +83,10 @@ def setup() -> None:
 
 
 def keep_listed() -> None:
-    """Let asv's list of benchmarks lose no name or parameter that another run has had.
+    """Keep the names and parameters of earlier runs in asv's list of benchmarks.
 
-    It gives names and units to all figures: those of other machines, settings and
-    commits, too. A dry run leaves it as it is.
+    It has the names and units of all figures, also of other machines, settings and
+    commits. A dry run does not change it.
     """
 
     def save(self: Any) -> None:
@@ -108,7 +108,7 @@ def keep_listed() -> None:
 
 
 def replace_whole_files() -> None:
-    """Let asv replace its files as a whole: a kill while it writes costs none."""
+    """Let asv replace its files as a whole, so that a kill cannot damage one."""
     write = asv.util.write_json
 
     def replace(path: str, data: Any, *options: Any, **named: Any) -> None:
@@ -172,7 +172,7 @@ def offered(conf: Any) -> set[str]:
 
 @functools.cache
 def _begin() -> None:
-    """Once in a run: lock out other runs, and warn if benchmarks or harness differ."""
+    """Lock out other runs, and warn if benchmarks or harness differ; once in a run."""
     # Two runs in one checkout would measure each other's commit.
     try:
         _held.enter_context(alone(STATE / "lock", "an asv run"))
@@ -198,7 +198,7 @@ def environment_with(
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         has = {n: importlib.metadata.version(n).partition("+")[0] for n in wanted}
         alike = platform.python_version().startswith(f"{python}.") and has == wanted
-        if PROJECT.table and alike:  # what runs this: others' lie anywhere
+        if PROJECT.table and alike:  # the running one: a project's may be anywhere
             return Path(sys.prefix)
     for site in sorted(root.glob(f".venv*/lib/python{python}/site-packages")):
         exact = all(
@@ -258,9 +258,9 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
         super().create()
 
     def find_executable(self, executable: str) -> str:
-        """The Python that runs asv runs its scripts: it starts the one to measure in.
+        """The Python that runs asv: its scripts start the one to measure in.
 
-        asv also looks whether there is a pip.
+        asv also looks for pip.
         """
         return sys.executable
 
@@ -272,17 +272,17 @@ class Prebuilt(asv.environment.Environment):  # type: ignore[misc]  # asv has no
     def run(self, args: list[str], **kwargs: Any) -> Any:
         """Run a script of asv, in a process that ends with this one.
 
-        A benchmark runs in this process: it only looks up.
+        A benchmark, which only looks its figure up, runs in this process.
         """
         if args[1:2] == ["run"] and args[5] == "None":  # no profile is requested
             return _looked_up(args[2:], kwargs["cwd"])
-        # As Python would run the script that its first argument names.
+        # Run the script that the first argument names as Python would.
         script = (
             f"{first_line()}import runpy\nsys.argv[:] = sys.argv[1:]\n"
             "sys.path[0] = os.path.dirname(sys.argv[0])\n"
             "runpy.run_path(sys.argv[0], run_name='__main__')\n"
         )
-        # A line of asv's has no end yet, and on a terminal it stays.
+        # asv has begun a line, which stays on a terminal.
         with ticking(lambda: "measuring", before="\n", terminal=False):
             return self.run_executable("python", ["-c", script, *args], **kwargs)
 

@@ -312,7 +312,7 @@ GRADIENT = "track_gradient_ratio"
 
 
 def past_limit(op: str, dtype: str, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which worst ratios of a gradient, oldest first, exceed the limit.
+    """A mask of the worst ratios of a gradient, oldest first, that exceed the limit.
 
     Ratios that exceed it from the beginning do not count: these are known defects.
     """

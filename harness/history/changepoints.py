@@ -96,7 +96,7 @@ class Change:
     before, after: the two levels, in the unit of the values.
     kind: "step", or "drift" for a slow change.
     confidence: 0 to 1; the share of such reports that were true in the tuning series.
-    worse: whether the value moved in the direction that is not wanted.
+    worse: whether the value moved in the unwanted direction.
     suspected: fewer than eight runs follow it, or only the kernel test for short series
         found it; time both commits again.
     """
@@ -188,7 +188,7 @@ def _change(
         kind=jump.kind,
         confidence=1 - DOUBT * math.exp(-excess / FADING),
         worse=(relative > 0) != higher_is_better,
-        suspected=bool(jump.suspected or jump.weak),  # NumPy's could not be stored
+        suspected=bool(jump.suspected or jump.weak),  # NumPy's type cannot be stored
     )
 
 
@@ -338,7 +338,7 @@ class Jump:
 
 
 def prepared(trace: Trace) -> Trace:
-    """The same series, with the noise estimated without its clearest steps.
+    """A copy with the noise estimated without its clearest steps.
 
     Only a few steps are left out, because wander would be cut into steps as well.
     """

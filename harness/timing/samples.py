@@ -170,7 +170,7 @@ class Samples:
 
     @property
     def short(self) -> str:
-        """Why the budget was too short, or ""."""
+        """The reason why the budget was too short, or ""."""
         count = len(self.seconds)
         why = f"an interval needs {FEWEST} samples, there was time for {count}"
         return why if count < FEWEST else ""
@@ -200,7 +200,7 @@ class Comparison:
 
     @property
     def short(self) -> str:
-        """Why the budget was too short for either side, or ""."""
+        """The reason why the budget was too short for either side, or ""."""
         return self.a.short or self.b.short
 
 

@@ -39,7 +39,7 @@ class Interpreter:
 
     @property
     def explained(self) -> str:
-        """Why it cannot be used, and what to do about it."""
+        """The reason why it cannot be used, and the command that fixes it."""
         return f"{self.why_missing}; to fix it: {self.mend}"
 
     def lacking(self, why: str, mend: str = "", package: str = "") -> Interpreter:

@@ -10,10 +10,10 @@ Together they take about nine minutes, on one thread; the machine should be quie
   memory on one core all the time.
   The verdict is yes if 95 % of the ratios of each phase are within 0.3 % of 1.
 - `planted`: the backward against itself with 2 % more work, 20 times for 5 s, beside
-  the same neighbour. Yes if 19 are called slower, and of 20 without it, at most one.
+  the same process. Yes if 19 are called slower, and of 20 without it, at most one.
 
-What is timed are the calls that `gradwatch time` makes: inputs and cotangents change
-before each sample, and results are kept. The exit code is 1 if the verdict is no.
+The timed calls are those of `gradwatch time`: inputs and cotangents change before each
+sample, and results are kept. The exit code is 1 if the verdict is no.
 """
 
 import itertools
@@ -59,7 +59,7 @@ while os.getppid() == int(sys.argv[1]):
 
 @contextmanager
 def busy_neighbour() -> Iterator[None]:
-    """Another process that loads one core and the memory until the block ends."""
+    """Run another process that loads one core and the memory until the block ends."""
     command = [sys.executable, "-c", NEIGHBOUR, str(os.getpid())]
     neighbour = subprocess.Popen(command)
     try:
@@ -77,14 +77,14 @@ def drawn(op: str, size: str = "") -> Trial:
 
 
 def rotation_of(chosen: Trial) -> Rotation:
-    """Steps whose numbers change, as a worker prepares them."""
+    """The steps of a worker, whose numbers change between samples."""
     sources = [one.problem for one in variants(chosen)]
     places = [Place(sources), Place(sources)]
     return Rotation(load_backend(BACKEND), places, sources, unforeseen())
 
 
 def compared(a: Run, b: Run, seconds: float, seed: int = 0) -> Comparison:
-    """Two phases in turn, by the clock of a worker."""
+    """The samples of two runs in turn, by the clock of a worker."""
     both = interleave({"a": a, "b": b}, budget=seconds, seed=seed)
     return paired(both["a"], both["b"])
 
@@ -93,7 +93,7 @@ def compared(a: Run, b: Run, seconds: float, seed: int = 0) -> Comparison:
 
 
 def against_itself(repeats: int, seconds: float) -> dict[str, np.ndarray]:
-    """For each phase a row per repeat: log-ratio, and the ends of its interval."""
+    """The log-ratio and the ends of its interval, a row per repeat, by phase."""
     one = rotation_of(drawn(OP, SIZE))
     rows: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
     for seed in range(repeats):
@@ -105,7 +105,7 @@ def against_itself(repeats: int, seconds: float) -> dict[str, np.ndarray]:
 
 
 def spread(name: str, rows: np.ndarray) -> str:
-    """One line: spread in per cent of the log-ratio, and coverage of the truth."""
+    """A line with the spread of the log-ratios in per cent and the coverage of 1."""
     log_ratio, low, high = rows.T
     off = np.abs(log_ratio) * 100
     covers = np.mean((low <= 0) & (high >= 0))
@@ -134,7 +134,7 @@ class Slower(HostTimer):
 
 
 def planted(runs: int, seconds: float, share: float) -> list[Comparison]:
-    """Backward against itself plus `share` more work, in empty loops."""
+    """Compare the backward with itself plus `share` more work, in empty loops."""
     one = rotation_of(drawn(OP, SIZE))
     backward = slower = partial(witnessed, one, "backward", HostTimer())
     if share:  # a loop of no passes takes .4 % of the backward
@@ -144,7 +144,7 @@ def planted(runs: int, seconds: float, share: float) -> list[Comparison]:
 
 
 def calibrate(step: Run, slower: Run, share: float, seconds: float) -> None:
-    """Let as many passes follow as take `share` of the step, there and not alone.
+    """Set `Slower.loops` so that the passes after a step take `share` of its time.
 
     Passes that follow work on memory take longer than passes in a row, so a line is
     drawn through what two numbers of them cost.
@@ -160,18 +160,18 @@ def calibrate(step: Run, slower: Run, share: float, seconds: float) -> None:
 
 
 def verdict(right: bool, what: str) -> None:
-    """The last line, and the exit code."""
+    """Print the last line, and exit with its code."""
     click.echo(f"{'yes' if right else 'NO'}: {what}; load {os.getloadavg()[0]:.1f}")
     sys.exit(not right)
 
 
-#: Each paragraph with click's mark before it, or click would fill its lines anew.
+#: Each paragraph with click's mark before it, or click would rewrap its lines.
 HELP = "\n\n".join(f"\b\n{paragraph}" for paragraph in (__doc__ or "").split("\n\n"))
 
 
 @click.group(help=HELP)
 def main() -> None:
-    """Say where this runs."""
+    """Print the machine and the versions."""
     import torch
 
     torch.set_num_threads(1)
@@ -187,7 +187,7 @@ def main() -> None:
     "--seconds", default=2.0, show_default=True, help="of one comparison, at least"
 )
 def aa(repeats: int, seconds: float) -> None:
-    """A run compared with itself, beside a loaded core."""
+    """Compare a run with itself, beside a loaded core."""
     with busy_neighbour():
         rows = against_itself(repeats, seconds)
     click.echo(f"{'':13} sd       max  within .3%  interval  covers 1")
@@ -206,7 +206,7 @@ def aa(repeats: int, seconds: float) -> None:
 @click.option("--runs", default=20, show_default=True)
 @click.option("--seconds", default=5.0, show_default=True, help="of one comparison")
 def planted_command(runs: int, seconds: float) -> None:
-    """A planted slowdown of 2 %, and none, beside a loaded core."""
+    """Measure a planted slowdown of 2 %, and none, beside a loaded core."""
     slower = {}
     with busy_neighbour():
         for share in (PLANTED, 0.0):

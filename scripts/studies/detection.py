@@ -1,4 +1,4 @@
-"""The chart of docs/selftest.md: what each judge catches beside false alarms.
+"""Draws the chart of docs/selftest.md: the caught errors and false alarms of judges.
 
 Lines differ in marker and dash as well as in colour, so that they read in grey.
 """
@@ -36,7 +36,7 @@ _SHOWN = ("float64", "float32")
 
 
 def chart_detection(summary: SelftestSummary, target: Path) -> None:
-    """Share caught by effect, for float64 and float32, and share falsely accused.
+    """Draw the share caught, by effect, in float64 and float32, and falsely accused.
 
     Raises:
         OSError: the file cannot be written.
@@ -56,7 +56,7 @@ def chart_detection(summary: SelftestSummary, target: Path) -> None:
 
 
 def write_figure(figure: Figure, target: Path) -> None:
-    """Without the date, so that the same figures give the same file."""
+    """Save a chart without the date, so that equal figures give equal files."""
     target.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Date": None} if target.suffix == ".svg" else None
     figure.savefig(target, dpi=200, metadata=metadata)
@@ -78,7 +78,7 @@ def _caught(ax: Axes, dtype: str, rows: Sequence[Detection]) -> None:
 
 
 def _accused(ax: Axes, rows: Sequence[FalseAlarms]) -> None:
-    """Bars of two shades: one for each precision."""
+    """Draw bars in two shades, one for each precision."""
     for i, (dtype, shade) in enumerate(zip(_SHOWN, ("0.25", "0.75"), strict=True)):
         shares: Mapping[str, float] = next(
             (r.accused for r in rows if r.dtype == dtype), {}

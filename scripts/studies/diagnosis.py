@@ -31,10 +31,10 @@ from gradwatch.impls.contract import Problem
 
 @dataclass(frozen=True)
 class Named:
-    """What was said of a wrong tensor.
+    """The diagnosis of a wrong tensor.
 
-    `place` is that of the first explanation that holds elsewhere, from 1; 0 if none
-    does. `certain` says that the first one claimed all elements.
+    `place` is the rank of the first explanation that holds elsewhere, from 1; 0 if none
+    does. `certain` says whether the first one claimed all elements.
     """
 
     op: str
@@ -48,7 +48,7 @@ class Named:
 
 
 def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
-    """Every mistake of an op that is caught and has the right shape and type."""
+    """The diagnoses of an op's mistakes that are caught with right shape and type."""
     op = catalogue.load_op(op_name)
     case = max(
         op.cases.values(), key=lambda c: sum(map(math.prod, op.shapes(c).values()))
@@ -109,7 +109,7 @@ def _place(
     types = [t for t in ("float32", "float16", "bfloat16") if t in mistake]
     for place, one in enumerate(said[:3], 1):
         if "round" in one.words and any(t in one.words for t in types):
-            return place, certain  # which roundings these are is another matter
+            return place, certain  # the roundings themselves need not be the same
         if one.predict is None:
             continue
         with np.errstate(all="ignore"):
@@ -125,7 +125,7 @@ def _place(
 
 
 def main() -> None:
-    """Print every mistake that is not named, and the shares."""
+    """Print every mistake without a right diagnosis, and the shares."""
     dtype, *ops = [a for a in sys.argv[1:] if a != "-v"] or ["float64"]
     total: collections.Counter[str] = collections.Counter()
     spent = []

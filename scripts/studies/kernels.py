@@ -1,14 +1,14 @@
-"""Published kernels and models on trial, a line each.
+"""Judges published kernels and models, a line each.
 
     python -m scripts.studies.kernels --install     # .venv-zoo: the packages
     .venv-zoo/bin/python -m scripts.studies.kernels [PATTERN ...] [--share 3/20]
     .venv-zoo/bin/python -m scripts.studies.kernels --models
 
-What is tried is listed in `kernels.txt`. All of it is taken for right: whatever is
-accused is a mistake of the judge's or a defect upstream. `--plant` makes one mistake
-in the backward of each function, and counts what is caught; `--models` prints tables of
-the modules alone, in each of `MODES`. Exit code 1 if a right one is accused or fewer
-than 95 % of the mistakes are caught.
+`kernels.txt` lists them. All are assumed to be right: a rejected one is a mistake of
+the judge's or a defect upstream. `--plant` makes one mistake in the backward of each
+function, and counts those that are caught; `--models` prints tables of the modules
+alone, in each of `MODES`. Exit code 1 if a right one is accused or fewer than 95 % of
+the mistakes are caught.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from scripts.studies import level3
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_suffix(".txt")
 ENVIRONMENT = ROOT / ".venv-zoo"
-#: They are installed without what they ask for: PyTorch is that of `.venv`.
+#: Installed without their dependencies: PyTorch is that of `.venv`.
 PACKAGES = """
     transformers timm torchvision==0.28.0 entmax kornia kornia-rs torchdiffeq e3nn
     opt-einsum opt_einsum_fx vector-quantize-pytorch einx frozendict torch-einops-utils
@@ -72,12 +72,12 @@ LACKING = """
     _ps_roi_align_backward(Tensor a) -> Tensor
     _ps_roi_pool_backward(Tensor a) -> Tensor
 """
-#: Seconds of processor time for one; parameters above which one trial has to do.
+#: Seconds of processor time for a row; parameters above which it gets one trial.
 LONG, LARGE = 60, 3000
 
 
 def install() -> None:
-    """Make the environment: the packages, and all that `.venv` has."""
+    """Make the environment: the packages, and a path to those of `.venv`."""
     uv = str(ROOT / ".uv/bin/uv")
     subprocess.run([uv, "venv", "--python", sys.executable, ENVIRONMENT], check=True)
     python, home = ENVIRONMENT / "bin/python", f"lib/python3.{sys.version_info[1]}"
@@ -89,7 +89,7 @@ def install() -> None:
 
 @dataclass(frozen=True)
 class Given:
-    """A call of `check`, and what it says of it."""
+    """The arguments of a call of `check`."""
 
     reference: Any
     candidate: Any = None
@@ -98,13 +98,13 @@ class Given:
 
 
 def on(function: Any, *inputs: Any, candidate: Any = None, **kwargs: Any) -> Given:
-    """Inputs as a user has them."""
+    """A call with inputs."""
     more: dict[str, Any] = {"kwargs": kwargs} if kwargs else {}
     return Given(function, candidate, inputs, more)
 
 
 def by(function: Any, *shapes: str) -> Given:
-    """Shapes alone."""
+    """A call with shapes."""
     return Given(function, None, None, {"shapes": list(shapes)})
 
 
@@ -116,7 +116,7 @@ def mlp(n: int) -> nn.Module:
 
 
 class Checkpointed(nn.Module):
-    """A perceptron that is run again in the backward."""
+    """A perceptron whose forward runs again in the backward."""
 
     def __init__(self, reentrant: bool) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Checkpointed(nn.Module):
 
 
 class Autocast(nn.Module):
-    """Mixed precision."""
+    """A perceptron in mixed precision."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Odeint(nn.Module):
 
 
 class Of(nn.Module):
-    """A module of a function that gets it, with its parts."""
+    """A module from a function of itself and of its inputs; `parts` are attributes."""
 
     def __init__(self, function: Callable[..., Any], **parts: Any) -> None:
         super().__init__()
@@ -173,12 +173,12 @@ class Of(nn.Module):
             setattr(self, name, part)
 
     def forward(self, *inputs: Any) -> Any:
-        """What the function makes of them."""
+        """The result of the function for the inputs."""
         return self.function(self, *inputs)
 
 
 def alive(module: nn.Module) -> nn.Module:
-    """The module; its weights of zero (heads, gates), which hide others, are drawn."""
+    """The module with random numbers in weights of zero, which would hide others."""
     for weight in module.parameters():
         if weight.ndim > 1 and not weight.any():
             nn.init.normal_(weight, std=0.1)
@@ -195,7 +195,7 @@ def tiny(package: Any, config: str, model: str, more: Mapping[str, Any]) -> nn.M
 
 
 def names() -> dict[str, Any]:
-    """What the rows of the list may use."""
+    """The names that the rows of the list may use."""
 
     def whole(n: int, *shape: int) -> Tensor:
         return torch.randint(n, shape)
@@ -232,7 +232,7 @@ def names() -> dict[str, Any]:
 
 
 def rows() -> Iterator[tuple[str, str, list[str], str]]:
-    """Package, name, the lines that run first, and the call, of all that is listed."""
+    """The rows of the list: package, name, the lines that run first, and the call."""
     package, first = "", list[str]()
     for line in LIST.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
@@ -246,7 +246,7 @@ def rows() -> Iterator[tuple[str, str, list[str], str]]:
 
 @contextlib.contextmanager
 def limit(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError after some seconds of the processor's."""
+    """Raise TimeoutError after some seconds of processor time."""
 
     def late(*_: Any) -> None:
         raise TimeoutError(f"over {seconds} s")
@@ -261,7 +261,7 @@ def limit(seconds: int) -> Iterator[None]:
 
 
 def made(first: list[str], call: str) -> Given:
-    """What a row of the list gives."""
+    """The call of a row of the list."""
     space = names()
     torch.manual_seed(0)
     for line in first:
@@ -271,7 +271,7 @@ def made(first: list[str], call: str) -> Given:
 
 
 def judge(given: Given) -> dict[str, Any]:
-    """The verdict on one, and what it says."""
+    """The verdict on a call, and its reason."""
     more = dict(given.more)
     if isinstance(given.reference, nn.Module):
         count = sum(p.numel() for p in given.reference.parameters())
@@ -301,7 +301,7 @@ class Planted(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mistake: str) -> Tensor:
-        """The same numbers."""
+        """A copy of the input."""
         ctx.mistake = mistake
         return x.clone()
 
@@ -324,7 +324,7 @@ def _without_row(dy: Tensor) -> Tensor:
 
 
 def _overwritten(dy: Tensor) -> Tensor:
-    """Its first half holds the second one, too."""
+    """The cotangent with its second half in place of the first, too."""
     flat = dy.reshape(-1).clone()
     half = len(flat) // 2
     flat[:half] = flat[len(flat) - half :]
@@ -344,12 +344,12 @@ MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda dy: (dy.mT if dy.ndim > 1 else dy.flip(0)).reshape(dy.shape),
     "overwritten": _overwritten,
 }
-#: Where in a layer: what enters its backward, what leaves it, its weight's gradient.
+#: Sites of a mistake in a layer: the input of its backward, its output, its weight's.
 SITES = ("behind", "before", "weight")
 
 
 def planted(given: Given, mistake: str, place: int) -> Given:
-    """The same, with a candidate that makes a mistake.
+    """A call with a candidate that makes a mistake.
 
     It is made at one of `SITES` of a layer of a module, or behind the first output of a
     function.
@@ -420,8 +420,8 @@ def change(given: Given, dtype: str) -> float:
     return max((c for c in changes if c == c), default=0.0)
 
 
-#: How modules are judged for the tables: in training or not, the precision, whether a
-#: mistake is planted in a layer.
+#: The modes of the tables: whether in training, the precision, whether with a mistake
+#: in a layer.
 MODES = {
     "float32, evaluation": (False, "float32", False),
     "float32, training": (True, "float32", False),
@@ -433,7 +433,7 @@ ENDS = ("passes", "imprecise", "silent", "refused", "accused")
 
 
 def is_visible(record: Mapping[str, Any]) -> bool:
-    """Whether a mistake changes some gradient by as much as has to be seen."""
+    """Whether a mistake changes some gradient so much that it has to be caught."""
     least = 0.1 if record.get("mode", "").startswith("bfloat16") else 1e-5
     return bool(record.get("change", 1.0) > least)
 
@@ -446,7 +446,7 @@ def record_of(
     plant: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """What is said of a row of the list; nothing of what is no module, in a mode."""
+    """The verdict on a row of the list; with a mode, empty for all but modules."""
     record: dict[str, Any] = {"mode": mode} if mode else {}
     clock = os.times()
     try:
@@ -508,7 +508,7 @@ def main(
     seed: int,
     wanted: bool,
 ) -> None:
-    """Judge all that is listed, or what fits a pattern such as "entmax*"."""
+    """Judge all rows of the list, or those that fit a pattern such as "entmax*"."""
     if wanted:
         install()
         return

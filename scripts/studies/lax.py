@@ -1,4 +1,4 @@
-"""Judge JAX's own functions: what is judged, what is refused, what is accused.
+"""Judges JAX's own functions, and counts the judged, refused and accused ones.
 
     .venv-jax/bin/python scripts/studies/lax.py [--only NAME] [--share 0/3] [--csv FILE]
 
@@ -181,7 +181,7 @@ MORE: dict[str, tuple[Any, ...]] = {
         N,
     ),
 }
-#: What is no function of numbers, or the same as another.
+#: Names that are no function of numbers, or the same as another.
 LEFT = frozenset(
     """
     broadcast_arrays copy_to_host_async device_put empty empty_like full_like
@@ -197,7 +197,7 @@ LEFT = frozenset(
 
 
 def samples(only: str) -> dict[str, tuple[Any, ...]]:
-    """A function and its arguments by name."""
+    """The functions and their sample arguments, by name."""
     found = {name: row for name, row in MORE.items() if only in name}
     for home, module in MODULES.items():
         for name in sorted(dir(module)):
@@ -219,7 +219,7 @@ def samples(only: str) -> dict[str, tuple[Any, ...]]:
 
 
 def first_sample(function: Any) -> tuple[Any, ...]:
-    """The first sample that gives numbers which depend on it."""
+    """The first sample whose results are numbers that depend on it."""
     for sample in SAMPLES:
         leaves, tree = jax.tree.flatten(sample)
         floats = [a.astype(np.float32) for a in leaves if is_float(a)]
@@ -247,7 +247,7 @@ def is_float(value: Any) -> bool:
 
 
 def outcome(function: Any, sample: tuple[Any, ...], dtype: str) -> tuple[str, str]:
-    """judged, hidden, refused, accused or raises, and why."""
+    """The outcome, judged, hidden, refused, accused or raises, and why."""
     kind = np.dtype(dtype).type
     given = jax.tree.map(lambda a: a.astype(kind) if is_float(a) else a, sample)
     try:

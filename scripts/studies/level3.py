@@ -500,7 +500,7 @@ class SwinMLP(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(n, 2 * n), nn.GELU(), nn.Linear(2 * n, n))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of an image, channels last."""
+        """The block's output for an image, channels last."""
         b, h, w, n = x.shape
         s = self.side
         parts = self.one(x).view(b, h // s, s, w // s, s, n).transpose(2, 3)

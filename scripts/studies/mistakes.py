@@ -1,4 +1,4 @@
-"""How many mistakes in copies of published kernels and modules the diagnosis names.
+"""Counts the mistakes in copies of published kernels that the diagnosis names.
 
 The forward of each in mistakes.txt is right, its gradient that of another function. A
 mistake is named if the first sentence on some wrong tensor has the words beside it.
@@ -66,7 +66,7 @@ KNOWN: dict[str, Any] = {
 
 
 def function(names: str, steps: str) -> Function:
-    """What the steps compute of tensors with these names."""
+    """The function of tensors with these names that runs the steps."""
     body = re.sub(
         "^", "    ", re.sub("^=", "return", steps.strip(), flags=re.M), flags=re.M
     )
@@ -77,7 +77,7 @@ def function(names: str, steps: str) -> Function:
 
 
 def rows() -> Iterator[tuple[str, str, Function, list[list[int]], Function]]:
-    """By mistake its name and words, the right function, shapes, and the wrong one."""
+    """The mistakes: name, words, the right function, shapes, and the wrong function."""
     text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     for part in text.split("\n[")[1:]:
         (head, *lines), steps = part.strip().split("\n"), ""

@@ -1,4 +1,4 @@
-"""Whole modules on trial: PyTorch's gradients, and 36 mistakes in a transformer.
+"""Judges whole modules: PyTorch's gradients, and 36 mistakes in a transformer.
 
     python -m scripts.studies.modules
 
@@ -60,7 +60,7 @@ def gelu(x: Tensor, cubic: float = 0.044715) -> Tensor:
 
 
 def inverse_deviation(eps: float) -> Function:
-    """Of a variance."""
+    """The reciprocal of a standard deviation, as a function of the variance."""
     return lambda variance: 1 / (variance + eps).sqrt()
 
 
@@ -197,7 +197,7 @@ class Transformer:
         return x
 
     def gradients(self, planted: Planted) -> dict[str, Any]:
-        """What autograd computes, as NumPy arrays."""
+        """The gradients of autograd, as NumPy arrays."""
         leaves = [t.clone().requires_grad_() for t in self.tensors.values()]
         found = torch.autograd.grad(self(*leaves, planted=planted), leaves, self.dy)
         return {f"d{n}": held(g) for n, g in zip(self.tensors, found, strict=True)}
@@ -226,7 +226,7 @@ def module_row(name: str) -> list[str]:
 
 
 def transformer_row(layers: int, dtype: str) -> list[Any]:
-    """Right gradients by verdict, mistakes that are caught, and those that are not."""
+    """The right gradients by verdict, the caught mistakes, and the missed ones."""
     model = Transformer(layers, dtype)
     right = model.reference()
 
@@ -245,7 +245,7 @@ def transformer_row(layers: int, dtype: str) -> list[Any]:
 
 
 def effects(layers: int, dtype: str = "bfloat16") -> dict[str, float]:
-    """How much a mistake changes, over what one rounding at each step does."""
+    """The change by each mistake, over that of one rounding at each step."""
     right = Transformer(layers, dtype).reference()
     wholes = right.radii().wholes
     model = Transformer(layers, dtype, "float64")

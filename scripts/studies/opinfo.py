@@ -1,12 +1,12 @@
-"""PyTorch's own gradients on trial: every entry of its OpInfo database.
+"""Judges PyTorch's own gradients: every entry of its OpInfo database.
 
     python scripts/studies/opinfo.py float64 [--only NAME,...] [--share 0/7]
 
 Each entry that has a float autograd on the CPU is traced, PyTorch's outputs and
 gradients of each sample are judged against the engine's graph, and errors are planted.
-Records go to results/opinfo/<dtype>.json, one an entry, as soon as they are there. The
-figures of docs/pytorch.md are what it prints then. The night judges a share. The last
-line and the exit code say whether a disagreement has no finding.
+Records go to results/opinfo/<dtype>.json, one per entry, as soon as they are made. Then
+it prints the figures of docs/pytorch.md. The night judges a share. The last line and
+the exit code say whether a disagreement has no finding.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from gradwatch.harness.tracing.traced import Traced, trace
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "opinfo"
 FINDINGS = ROOT / "results" / "pytorch"
-SAMPLES = 8  # of each entry, as the sweep of docs/pytorch.md has it
+SAMPLES = 8  # of each entry, as in the sweep of docs/pytorch.md
 ELEMENTS = 100_000  # of a sample's tensors: extended precision is slow
 SECONDS = 120  # of processor time for an entry; the slowest honest one takes 30
-# What a planted error scales a gradient by: decades above roundoff, below a look.
+# A planted error's relative size: decades above roundoff, but too small to notice.
 SCALE = {"float64": 1e-6, "float32": 1e-3}
 
 Record = dict[str, Any]
@@ -104,13 +104,13 @@ class Trial:
         self.gradients, self.outputs, self.cotangents = self._run(function, 0)
         kinds = [t.real.dtype for t in (*tensors, *self.outputs.values())]
         names = [str(k).removeprefix("torch.") for k in kinds if k.is_floating_point]
-        # Of a function that casts, the narrowest type says how exact it can be.
+        # The narrowest type limits the accuracy of a function that casts.
         known = [n for n in (dtype, *names) if n in PRECISIONS]
         self.dtype = max(known, key=lambda n: PRECISIONS[n].roundoff)
         self.traced: Traced = trace(function, marked(tensors, wanted))
 
     def _run(self, function: Function, seed: int) -> tuple[Any, Tensors, Tensors]:
-        """PyTorch's gradients and outputs, and the cotangents they are for."""
+        """PyTorch's gradients and outputs, and their cotangents."""
         pairs = zip(self.tensors, self.wanted, strict=True)
         copies = [t.clone().requires_grad_(w) for t, w in pairs]
         made = _run_on_copies(function, copies)
@@ -135,7 +135,7 @@ class Trial:
         return dict(zip(leaves, found, strict=True)), outputs, cotangents
 
     def reference(self) -> tuple[Reference, set[str]]:
-        """What is right, and the gradients that no path leads to."""
+        """The reference, and the gradients that no path of the graph leads to."""
         wide = wider(PRECISIONS[self.dtype])
         cotangents = {n: numbers(c).astype(wide) for n, c in self.cotangents.items()}
         unreached: set[str] = set()
@@ -151,7 +151,7 @@ class Trial:
         return Reference(Asked(build, self.dtype)), unreached
 
     def stale(self) -> Any:
-        """Gradients for other cotangents: a buffer that was not written anew."""
+        """Gradients for other cotangents, as of a buffer that was not rewritten."""
         return self._run(self.function, 1)[0]
 
     def lost_path(self) -> Any:
@@ -160,15 +160,15 @@ class Trial:
 
 
 def marked(tensors: list[Any], wanted: list[bool]) -> list[Any]:
-    """The tensors, of which those that are wanted require a gradient."""
+    """The tensors, with `requires_grad` as wanted."""
     pairs = zip(tensors, wanted, strict=True)
     return [t.detach().requires_grad_(w) for t, w in pairs]
 
 
 def _run_on_copies(function: Function, copies: list[Any]) -> tuple[Any, ...]:
-    """The outputs; a sample that is a view may want storage that no copy of it has.
+    """The outputs; NothingToJudge for a view that needs storage its copy lacks.
 
-    What it draws starts from the seed that `trace` starts from.
+    Its random numbers start from the same seed as in `trace`.
     """
     try:
         with torch.random.fork_rng([]):
@@ -181,7 +181,7 @@ def _run_on_copies(function: Function, copies: list[Any]) -> tuple[Any, ...]:
 
 
 class _FirstUseDetached(torch.fx.Interpreter):
-    """Runs a program; an input that has several users is detached for the first."""
+    """An interpreter that detaches an input with several users for the first one."""
 
     def fetch_args_kwargs_from_env(self, n: torch.fx.Node) -> Any:
         def value(source: torch.fx.Node) -> Any:
@@ -200,7 +200,7 @@ def drawn(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 
 def numbers(tensor: Any) -> Any:
-    """Real ones in NumPy; bfloat16, which NumPy lacks, in float32."""
+    """A tensor as a real NumPy array; bfloat16, which NumPy lacks, in float32."""
     if tensor is None:
         return None
     tensor = tensor.detach()
@@ -208,12 +208,12 @@ def numbers(tensor: Any) -> Any:
 
 
 def judged(trial: Trial, right: Reference, got: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Verdicts on arrays by name; what the function casts to is its own affair."""
+    """The verdicts on arrays by name, whatever type the function casts to."""
     return judge_tensors(right, got, dict.fromkeys(got, trial.dtype))
 
 
 def one_sample(entry: Any, sample: Any, dtype: str) -> Record:
-    """Verdicts on outputs and gradients of a sample, and on errors planted in them."""
+    """The verdicts on a sample's outputs and gradients, and on planted errors."""
     trial = Trial(*as_function(entry, sample), dtype)
     right, unreached = trial.reference()
     tensors = {**trial.gradients, **trial.outputs}
@@ -239,10 +239,10 @@ def _told(j: Any, array: Any) -> Record:
 
 
 def planted(trial: Trial, right: Reference, sound: Mapping[str, Any]) -> Record:
-    """For each kind of error how many were planted, and how many were caught.
+    """The caught and the planted errors of each kind, and the messages of missed ones.
 
     An error counts where it moves some element by more than `SCALE` of the largest
-    one of which agreement says something: below that, nothing was planted.
+    element that is not vacuous; a smaller one is not counted as planted.
     """
     counts: Record = {}
     for kind, wrong in _mistakes(trial, sound).items():
@@ -264,7 +264,7 @@ def planted(trial: Trial, right: Reference, sound: Mapping[str, Any]) -> Record:
 
 
 def _allowed_share(right: Reference, name: str, moved: Any) -> float:
-    """What is allowed at the element that an error moves most, as a share of it."""
+    """The relative error allowed at the element that an error moves most."""
     place = np.unravel_index(np.argmax(moved), moved.shape)
     value = right.radii().bounds[name].value[place]
     return float(allowed(right, "first", name)[place] / abs(value))
@@ -343,7 +343,7 @@ def try_samples(
     judge: Callable[[int, Any], None],
     least: int = 0,
 ) -> list[Record]:
-    """Judge the first samples, of `least` elements or more; why others were not."""
+    """Judge the first samples of `least` elements or more; return why any was not."""
     reasons: list[Record] = []
     torch.manual_seed(0)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -367,7 +367,7 @@ def try_samples(
 
 
 def reason(sample: int, kind: str, op: str, why: str) -> Record:
-    """Why a sample is not judged."""
+    """The record of the reason why a sample is not judged."""
     return {"sample": sample, "kind": kind, "op": op, "why": why}
 
 
@@ -382,7 +382,7 @@ def _disagrees(record: Record) -> bool:
 
 
 def gradcheck(entry: Any) -> str:
-    """What torch.autograd.gradcheck says of the entry's samples in float64."""
+    """The result of torch.autograd.gradcheck on an entry's samples in float64."""
     torch.manual_seed(0)
     made = entry.sample_inputs("cpu", torch.float64, requires_grad=True)
     for sample in itertools.islice(made, SAMPLES):
@@ -449,7 +449,7 @@ def sweep(dtype: str, only: str, share: str, path: Path) -> int:
 
 
 def summary(records: list[Record]) -> None:
-    """What the sweep found, in lines."""
+    """Print the results of a sweep."""
     whole = sum(bool(r["samples"]) and not r["not"] for r in records)
     part = sum(bool(r["samples"]) for r in records) - whole
     print(f"{len(records)} entries: {whole} judged completely, {part} in part")
@@ -472,7 +472,7 @@ def summary(records: list[Record]) -> None:
 
 
 def caught(records: list[Record]) -> dict[str, tuple[int, int]]:
-    """Planted errors that were caught, and all of them, by kind."""
+    """The numbers of caught and of all planted errors, by kind."""
     found: dict[str, tuple[int, int]] = {}
     for kinds in (s["planted"] for r in records for s in r["samples"]):
         for kind, (hit, tried, _) in kinds.items():
@@ -482,7 +482,7 @@ def caught(records: list[Record]) -> dict[str, tuple[int, int]]:
 
 
 def options(about: str | None) -> argparse.ArgumentParser:
-    """What the sweeps of either order take."""
+    """The command-line options of the sweeps of either order."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", default="", help="names of entries, by commas")
     parser.add_argument("--share", default="0/1", help="every n-th entry: k/n")
@@ -492,7 +492,7 @@ def options(about: str | None) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the sweep of the command line."""
     parser = options(__doc__)
     parser.add_argument("dtype", choices=sorted(SCALE))
     parser.add_argument("--out", type=Path, help="where the records go")

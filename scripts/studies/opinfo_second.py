@@ -1,12 +1,12 @@
-"""PyTorch's second derivatives and forward mode on trial: OpInfo once more, in float64.
+"""Judges PyTorch's second derivatives and forward mode on OpInfo, in float64.
 
     python -m scripts.studies.opinfo_second results/opinfo/second.json [--only NAME,...]
     python -m scripts.studies.opinfo_second results/opinfo/second.json --table
 
-Each entry that says it supports gradgrad (and forward AD) is traced, and what PyTorch
-computes for its first samples is judged. Where something is wrong, PyTorch's own
-checks are asked on the same sample. `--table` prints what is wrong, for
-docs/second-order.md; the scripts in results/pytorch say why.
+Each entry that declares support of gradgrad (and forward AD) is traced, and PyTorch's
+results for its first samples are judged. Where one is wrong, PyTorch's own checks run
+on the same sample. `--table` prints the wrong ones, for docs/second-order.md; the
+scripts in results/pytorch show why.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Trial(opinfo.Trial):
     """One sample, differentiated twice along its tangents."""
 
     def __init__(self, function: Any, tensors: list[Any], wanted: list[bool]) -> None:
-        # A view of a larger tensor would be read outside of it by as_strided.
+        # as_strided could read outside of a view of a larger tensor: clone it.
         super().__init__(function, [t.clone() for t in tensors], wanted, "float64")
         draw, pairs = (
             torch.Generator().manual_seed(1),
@@ -62,7 +62,7 @@ class Trial(opinfo.Trial):
         self.tangents = [drawn(t, draw) if w else None for t, w in pairs]
 
     def names(self, order: str) -> list[str]:
-        """Those of what `differentiated` returns."""
+        """The names of the tensors that `differentiated` returns."""
         if order == "jvp":
             return [f"jvp.{n}" for n in self.cotangents]
         return [
@@ -70,7 +70,7 @@ class Trial(opinfo.Trial):
         ]
 
     def reference_of(self, order: str) -> Reference:
-        """What is right."""
+        """The reference of an order."""
         dy = {n: numbers(c) for n, c in self.cotangents.items()}
         tangents = (numbers(v) for v in self.tangents if v is not None)
         names = (name[1:] for name in self.gradients)
@@ -88,7 +88,7 @@ class Trial(opinfo.Trial):
         return Reference(Asked(build, self.dtype, None, outputs))
 
     def judged(self, order: str) -> list[Any]:
-        """Verdicts on what PyTorch computes."""
+        """The verdicts on PyTorch's results."""
         dys = [self.cotangents.get(n) for n in self.results]
         given = (self.tensors, self.wanted, dys, self.tangents)
         with refusals():
@@ -98,7 +98,7 @@ class Trial(opinfo.Trial):
         return list(judged(self, right, got))
 
     def pytorchs(self, order: str, *, fast: bool) -> str:
-        """The words of PyTorch's own check for an order; "" where it passes."""
+        """The message of PyTorch's own check of an order; "" where it passes."""
         pairs = zip(self.tensors, self.wanted, strict=True)
         inputs = [t.clone().requires_grad_(w) for t, w in pairs]
         asked = CHECKS[order]
@@ -106,7 +106,7 @@ class Trial(opinfo.Trial):
             asked(self.function, inputs, fast_mode=fast)
         except Late:
             raise
-        except Exception as error:  # noqa: BLE001  # it raises what it likes
+        except Exception as error:  # noqa: BLE001  # it may raise anything
             return str(error).strip().partition("\n")[0][:200] or type(error).__name__
         return ""
 
@@ -121,7 +121,7 @@ CHECKS: dict[str, Callable[..., bool]] = {
 
 
 def one_entry(entry: Any) -> Record:
-    """The verdicts on an entry, and why what was not judged was not."""
+    """The verdicts on an entry, and the reasons why some samples were not judged."""
     supported = {"hvp": entry.supports_gradgrad, "jvp": entry.supports_forward_ad}
     orders = [order for order in supported if supported["hvp"] and supported[order]]
     record: Record = {"name": entry.formatted_name, "orders": orders}
@@ -180,7 +180,7 @@ def _badness(judgement: Record) -> tuple[bool, float]:
 
 
 def _size(judgement: Record) -> list[str]:
-    """What is wrong in words, in radii, and relative to the right value."""
+    """The error of a tensor in a phrase, in radii, and relative to the right value."""
     name = judgement["tensor"]
     if judgement["verdict"] == "malformed":
         return [f"{name} is None: silently a constant", "", ""]
@@ -194,7 +194,7 @@ def _size(judgement: Record) -> list[str]:
 
 
 def summary(records: Sequence[Record]) -> Record:
-    """Counts of entries and tensors."""
+    """The counts of entries and tensors."""
     verdicts = Counter((j["order"], j["verdict"]) for r in records for j in r["judged"])
     wrong = [r for r in records if _wrong(r)]
     records = [r for r in records if r["orders"]]

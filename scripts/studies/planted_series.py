@@ -1,4 +1,4 @@
-"""Series with steps planted at known places, and the score of what a detector reports.
+"""Makes series with steps planted at known places, and scores a detector's reports.
 
 Six families of noise and four kinds of series; everything follows from a seed. Both the
 evaluation script and the tests take their series from here.
@@ -25,7 +25,7 @@ NIGHTS = 15  # nights that follow the step in the nightly protocol
 
 @dataclass(frozen=True)
 class Planted:
-    """One series with the truth about it; `steps` is empty where nothing happened."""
+    """A series with its true steps, if any."""
 
     family: str
     kind: str
@@ -68,7 +68,7 @@ def quantised(n: int, rng: np.random.Generator) -> Values:
 
 
 def modes(n: int, rng: np.random.Generator) -> Values:
-    """Each run falls into one of two to four levels that lie 1.5 to 6 % apart.
+    """Noise of runs at one of two to four levels that lie 1.5 to 6 % apart.
 
     In half of the series a run stays in the level of the one before with a chance of
     20 to 60 %, as where a machine keeps its memory layout or frequency for a while.
@@ -127,7 +127,7 @@ def plant(family: str, kind: str, size: float, rng: np.random.Generator) -> Plan
 
 
 def collection(seed: int, repeats: int, nulls: int) -> list[Planted]:
-    """`repeats` series of every family, kind, size and direction; `nulls` a family."""
+    """`repeats` series per family, kind, size and sign; `nulls` stable ones of each."""
     rng = np.random.default_rng(seed)
     made = [
         plant(family, kind, sign * size, rng)
@@ -144,7 +144,7 @@ def collection(seed: int, repeats: int, nulls: int) -> list[Planted]:
 
 
 def matches(steps: Sequence[Report], reports: Iterable[Report]) -> list[int | None]:
-    """For each true step the distance to the report matched with it, or None.
+    """The distance of each true step to the report matched with it, or None.
 
     One to one, nearest pairs first, the same direction, at most `TOLERANCE` runs away.
     """
@@ -166,7 +166,7 @@ def matches(steps: Sequence[Report], reports: Iterable[Report]) -> list[int | No
 
 @dataclass(frozen=True)
 class Score:
-    """What a detector made of a collection; shares from 0 to 1, NaN of nothing."""
+    """The score of a detector on a collection; shares from 0 to 1, NaN for no cases."""
 
     precision: float
     recall: dict[float, float]  # by size
@@ -225,7 +225,7 @@ def night_by_night(
 ) -> tuple[float, dict[float, dict[int, float]]]:
     """Grow series run by run and count what is new each night.
 
-    `begin` gives the detector of a series of which these steps are true. Returns the
+    `begin` returns the detector for a series with some true steps. Returns the
     false alerts for each 1000 nights of stable series, and for 5, 10 and
     20 % steps the share found within 3, 7 and 15 nights. A report is new if none in its
     direction was made within `TOLERANCE` runs of it before.
@@ -250,7 +250,7 @@ def night_by_night(
 
 
 def _alerts(detector: Detector, values: Values, lengths: range) -> list[Report]:
-    """Collect what is reported for the first time as the series grows."""
+    """Collect the reports that are new each night as the series grows."""
     seen: list[Report] = []
     for length in lengths:
         for report in detector(values[:length]):
@@ -265,7 +265,7 @@ def _wait(
     size: float,
     rng: np.random.Generator,
 ) -> float:
-    """Nights until a step is reported, or infinity."""
+    """The nights until a step is reported, or infinity."""
     at = int(rng.integers(40, 100))
     values = noise(at + NIGHTS, rng)
     values[at:] *= 1 + size
@@ -280,7 +280,7 @@ def _wait(
 def short(
     detector: Detector, n: int, seed: int, repeats: int
 ) -> tuple[float, dict[float, float]]:
-    """Alarmed share of stable series of `n` runs, and the share of steps found by size.
+    """The share of stable series of `n` runs that alarm, and of steps found, by size.
 
     A hit must lie within one run of the truth.
     """

@@ -1,4 +1,4 @@
-"""How often the judge accuses a right gradient: a random campaign.
+"""Counts how often the judge accuses a right gradient: a random campaign.
 
     python -m scripts.studies.right_gradients SECONDS [--seed N] [--op OP] [--json FILE]
 
@@ -105,14 +105,14 @@ COTANGENTS: dict[str, Callable[[Generator, tuple[int, ...]], Array]] = {
     "times 1e30": lambda rng, s: 1e30 * rng.standard_normal(s),
     "times 1e-30": lambda rng, s: 1e-30 * rng.standard_normal(s),
 }
-#: What is not right although a framework's, and in which problems.
+#: Known framework defects, and the problems in which they occur.
 DEFECTS = known.load(known.DRAWN)
 HONEST_SUM = "honest sum"  # in the place of a backend
 
 
 @dataclass
 class Campaign:
-    """Counts of verdicts, and what was rejected."""
+    """The counts of verdicts, and the rejected tensors."""
 
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
     rejected: list[dict[str, Any]] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Campaign:
 
 
 def drawn(rng: Generator, op: Op) -> tuple[Problem, dict[str, Any]]:
-    """A random problem of an op, and what it is made of."""
+    """A random problem of an op, and a description of its choices."""
     case = list(op.cases.values())[rng.integers(len(op.cases))]
     case = _resized(rng, op, case)
     dtype, values, cotangent = (
@@ -166,7 +166,7 @@ def _resized(rng: Generator, op: Op, case: Case) -> Case:
 def computed(
     problem: Problem, layout: str, longest: int, not_run: Counter[tuple[str, str]]
 ) -> Iterator[tuple[str, str, Any]]:
-    """Name, version and result of each backend that runs the problem.
+    """The name, version and result of each backend that runs the problem.
 
     `longest` is the number of terms of its longest sum; what does not run is counted.
     """
@@ -274,7 +274,7 @@ def main(
     ops: tuple[str, ...],
     file: Path | None,
 ) -> None:
-    """Print counts by precision and verdict, and what was rejected."""
+    """Print the counts by precision and verdict, and the rejected tensors."""
     warnings.filterwarnings("ignore")
     with np.errstate(all="ignore"):
         campaign = run(seconds, seed, ops or catalogue.op_names())

@@ -1,11 +1,11 @@
-"""What a check costs, and what it sees, at the size where kernels live.
+"""Measures the cost and the detection of a check at the usual sizes of kernels.
 
     python -m scripts.studies.size [NAME ...] [--mistakes] [--whole]
 
-Of each function the processor time of one trial and of its judging, as ratios to
+For each function the processor time of one trial and of its judging, as ratios to
 PyTorch's own float64 gradient, and the peak of memory over the tensors judged (inputs,
 outputs, cotangents, gradients); `--whole` adds that of a default check. `--mistakes`
-makes each mistake that fits in a gradient, and says what is rejected and explained.
+plants each mistake that fits into a gradient, and shows which are rejected and named.
 Each function has a process of its own. Exit code 1 if a right one is accused, or a
 mistake is not.
 """
@@ -77,11 +77,11 @@ def _element(dx: Tensor) -> None:
 
 
 def _parts(dx: Tensor) -> Tensor:
-    """Heads or channels one after another; of a matrix eight bands of rows."""
+    """Blocks of a gradient: heads or channels, or eight bands of a matrix's rows."""
     return dx[0] if dx.ndim > 2 else dx.view(8, -1)
 
 
-#: What is done to a right gradient in place.
+#: Functions that plant a mistake in a right gradient, in place.
 MISTAKES: dict[str, Callable[[Tensor], Any]] = {
     "one element": _element,
     "the tail of the last block": lambda dx: dx.view(-1)[-17:].zero_(),
@@ -94,8 +94,8 @@ MISTAKES: dict[str, Callable[[Tensor], Any]] = {
     "beyond element 2^24": lambda dx: dx.view(-1)[1 << 24 :].mul_(1.001),
 }
 
-#: With another eps than the functions above: beside a variance of 1 what is allowed
-#: hides one that is twice as large.
+#: Functions with another eps than above: beside a variance of 1 the allowed error hides
+#: an eps that is twice as large.
 INSIDE = {"layer_norm": layer_norm(1e-4), "rms_norm": norm(1e-4)}
 
 
@@ -123,7 +123,7 @@ def memory(name: str) -> float:
 
 
 def made(shapes: list[tuple[int, ...]], least: int = 1 << 40) -> list[Tensor]:
-    """Ordinary numbers, of lengths up to `least`."""
+    """Tensors of normal numbers, with lengths up to `least`."""
     torch.manual_seed(0)
     return [torch.randn([min(n, least) for n in shape]) for shape in shapes]
 
@@ -137,7 +137,7 @@ def exact(function: Function, inputs: list[Tensor], dy: Tensor) -> float:
 
 
 def costs(name: str, whole: bool) -> Iterator[str]:
-    """The cells of a row: least of three times in turn, as a busy machine only adds."""
+    """The cells of a row: the least of three times, as a busy machine only adds."""
     function, shapes = FUNCTIONS[name]
     check(function, inputs=made(shapes, 64), quick=True)
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak until now
@@ -166,16 +166,16 @@ def costs(name: str, whole: bool) -> Iterator[str]:
 
 
 def judged(question: Question, *got: Any) -> float:
-    """Seconds that it takes to judge, from the graph on."""
+    """The seconds of judging, from the graph on."""
     started = time.process_time()
     Question(question.build, question.dtype, question.compute).judge(*got)
     return time.process_time() - started
 
 
 def found(name: str) -> Iterator[str]:
-    """A line for each mistake: rejected or not, and what is said.
+    """A line for each mistake: rejected or not, and its diagnosis.
 
-    Also the seconds until that is said from what came back on, and those of the check.
+    Also the seconds of judging and diagnosis, and those of the whole check.
     """
     function, shapes = FUNCTIONS[name]
     inputs = made(shapes)
