@@ -35,8 +35,8 @@ UV = "uv==0.13.8"  # installed if there is no uv on PATH
 OLDEST_UV = (0, 5)  # earlier versions lack options used below
 EVERY = 10  # seconds between lines of progress
 
-# pip's settings and their names in uv, which reads none of pip's; the separator is
-# what uv wants between several values, pip's being white space.
+# pip's settings and their names in uv, which reads none of pip's, with uv's separator
+# between several values; pip's is white space.
 PIP_TO_UV = {
     "find-links": ("UV_FIND_LINKS", ","),
     "index-url": ("UV_DEFAULT_INDEX", " "),
@@ -220,7 +220,7 @@ class Uv:
             raise Unavailable(": ".join((f"`uv {what}` failed", *quoted)))
 
     def make(self, folder: Path, python: str, *packages: object) -> None:
-        """Make an environment in `folder` with what `uv pip install` is given.
+        """Make an environment in `folder`, with the arguments of `uv pip install`.
 
         Raises:
             Unavailable: there is no such Python, or a package cannot be installed.

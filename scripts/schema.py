@@ -19,7 +19,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema() -> str:
-    """The whole file: what each kind of document is, under the name of the kind."""
+    """The text of the file: the schema of each kind of document, under its name."""
     generic: Any = Document
     documents = [generic[kind.record, kind.summary] for kind in KINDS]
     kinds, shared = msgspec.json.schema_components(

@@ -206,7 +206,7 @@ def _chosen(source: str, asked: Asked, load: Callable[[str], Op]) -> Iterator[Tr
     """The requested trials of an op."""
     op, stem = load(source), Path(source).stem
     others = [Path(other).stem for other in asked.ops if other != source]
-    # The trials of two ops of one name could not be told apart.
+    # The trials of two ops of one name would have the same names.
     if op.name != stem and (op.name in others or source == stem):
         raise ValueError(f"the page {source} calls its op {op.name!r}")
     how = {name: getattr(asked, name) for name in ("regimes", "dtypes", "orders")}
@@ -294,7 +294,7 @@ _BRIEF = ("ratio", "radius")
 
 
 def record_of(trial: Trial, outcome: Outcome, judgement: Judgement) -> AgreeRecord:
-    """The record of a judgement on what a backend returned in a trial."""
+    """The record of a judgement on a backend's result of a trial."""
     judged = {name: getattr(judgement, name) for name in _JUDGED}
     for name, value in judged.items():
         if isinstance(value, float):

@@ -1,15 +1,15 @@
 """Check: a candidate is run and judged; any PyTorch function is its reference.
 
-Importing the room costs no PyTorch; calling `check` does.
+Importing the room does not import PyTorch; calling `check` does.
 
-- entry: `check`, `gradcheck`; one check, from what was given to the report
-- subjects: references, and what is right
-- frameworks: PyTorch and JAX, by what a check asks of them, a function being run in
-  ways that catch kernels
-- choice, shapes: what is tried, and how much of it
+- entry: `check`, `gradcheck`; `Session`: one check, from its arguments to the report
+- subjects: references, and their right tensors
+- frameworks: PyTorch and JAX, with the same functions; the ways in which a function is
+  run, so that wrong kernels fail
+- choice, shapes: the trials, and how many of them fit the budget
 - examine: every tensor judged; report: the table
-- child: all of it in another process, where names say what is checked
-- script: a failure that runs alone, as small as it gets
+- child: a check in another process, of functions given by name
+- script: a minimal failure as a script that runs alone
 """
 
 from gradwatch.harness.check.entry import check, gradcheck, gradgradcheck

@@ -59,13 +59,13 @@ class Row:
 
     @property
     def shown(self) -> str:
-        """The verdict, by a name that says what it is."""
+        """The name of the verdict in a table, where a zero has one of its own."""
         hidden = self.zero and self.judgement.verdict == "vacuous"
         return ZERO if hidden else self.judgement.verdict
 
     @property
     def story(self) -> str:
-        """The judgement's message, with what was done."""
+        """The judgement's message, followed by `how`."""
         done = f" ({self.how})" if self.how else ""
         return f"{self.judgement.message}{done}"
 
@@ -76,7 +76,7 @@ class Row:
 
     @property
     def where(self) -> str:
-        """The trial, and what was done in it."""
+        """The trial, followed by `how`."""
         return f"{self.trial}, {self.how}" if self.how else self.trial
 
     @property
@@ -214,7 +214,7 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """One line: what was checked, and how it ended."""
+        """The functions and the outcome of the check, in a line."""
         trials = len({r.place for r in self.rows})
         ended = "passes" if self.passes else "FAILS"
         if self.failures:
@@ -286,7 +286,7 @@ class Report:
         return ["", *lines, *notes] if lines or notes else []
 
     def _diagnoses(self, worst: Sequence[Row]) -> Iterator[str]:
-        """The mistakes that give what came back, a line for each wrong tensor."""
+        """The diagnosis of each wrong tensor, in a line."""
         waiting = dict.fromkeys((r.judgement.tensor, r.dtype) for r in worst)
         for row in self.failures:
             key = row.judgement.tensor, row.dtype

@@ -25,7 +25,7 @@ _KINDS = "biufc"  # booleans, integers, reals, complex: dtypes of every NumPy
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what is neither of NumPy nor of a builtin type."""
+    """Refuses values that are neither NumPy's nor of a builtin type."""
 
     def persistent_id(self, value: Any) -> Any:
         """An array as dtype, shape and bytes; a scalar has no shape."""

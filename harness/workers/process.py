@@ -192,7 +192,7 @@ class Process(AbstractContextManager["Process"]):
         return ""
 
     def tail(self) -> str:
-        """The end of its standard error, without what XML cannot contain."""
+        """The end of its standard error, without characters that XML cannot contain."""
         if not self._log or self._log.closed:  # by a thread that gave up waiting
             return ""
         log = self._log.fileno()

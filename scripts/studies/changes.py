@@ -90,7 +90,7 @@ RECORDED = np.log(
 class Live:
     """`find_changes` on one series as it grows, as `gradwatch watch --confirm` fails.
 
-    steps: what is true of the series, by which a comparison comes out.
+    steps: the true steps of the series, which decide its comparisons.
     """
 
     def __init__(self, steps: Sequence[Report], rng: np.random.Generator) -> None:

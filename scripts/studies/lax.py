@@ -3,8 +3,8 @@
     .venv-jax/bin/python scripts/studies/lax.py [--only NAME] [--share 0/3] [--csv FILE]
 
 JAX's wheel holds no samples, so a sample of each function is the first of `SAMPLES`
-that it takes and that gives floats, in both precisions; what asks for more is written
-out in `MORE`. A row is a function in a precision, its own gradient against its own
+that it takes and that gives floats, in both precisions; functions that need others have
+them in `MORE`. A row is a function in a precision, its own gradient against its own
 forward.
 """
 
@@ -43,7 +43,7 @@ U = 0.9 * np.tanh(N) / 2 + 0.5  # between 0 and 1
 J = np.array([0, 2, 3, 2])
 V, T = N[0], RNG.standard_normal((2, 6, 6, 3))
 K = RNG.standard_normal((3, 3, 3, 2))
-#: By the number of arrays; each is tried as it stands.
+#: Sample arguments, by the number of arrays; each is tried in turn.
 SAMPLES: tuple[tuple[Any, ...], ...] = (
     *((N,), (U,), (Q,), (N, B), (P, Q), (U, P), (N, V), (V, B[0])),
     *((N, B, U), (P, Q, U), (N, B, Q), ([N, B],), (N, J), (J, N), (N, 2), (2, Q)),

@@ -284,7 +284,7 @@ class ViT(nn.Module):
 
 
 class NetVLAD(nn.Module):
-    """Residuals to centres, by soft assignment; what goes to a ghost is left out."""
+    """Residuals to centres, by soft assignment; those of ghost centres are left out."""
 
     def __init__(self, clusters: int, n: int, ghosts: int = 0) -> None:
         super().__init__()
@@ -336,7 +336,7 @@ class Recurrent(nn.Module):
 
 
 class Part(nn.Module):
-    """One of what a recurrent network returns, from a given state."""
+    """One of the results of a recurrent network, from a given state."""
 
     def __init__(self, network: nn.RNNBase, *which: int) -> None:
         super().__init__()

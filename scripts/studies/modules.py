@@ -7,7 +7,7 @@ second plants 18 mistakes of amount (a factor, an eps, a formula that is a littl
 and 18 of structure (something lost, doubled, turned round), one at a time, in the
 backward of the first layer of a transformer (width 32, 16 tokens): the forward stays
 right. The third shows how much each mistake changes beside one rounding at each step
-in bfloat16: the largest multiple of what is allowed in any tensor or slice, times
+in bfloat16: the largest multiple of the allowed error in any tensor or slice, times
 `LIMIT`, without any rounding of its own. All are in docs/check.md.
 """
 

@@ -398,7 +398,7 @@ def gradcheck(entry: Any) -> str:
 
 @functools.cache
 def listed(constant: str) -> dict[str, Path]:
-    """The script that explains what is wrong with an entry, which it lists."""
+    """The scripts that explain wrong entries, by the entries that they list."""
     return {
         name: script
         for script in sorted(FINDINGS.rglob("*.py"))
@@ -436,7 +436,7 @@ def recorded(
 
 
 def sweep(dtype: str, only: str, share: str, path: Path) -> int:
-    """Judge entries; the exit code is 1 for what has no finding, or for nothing."""
+    """Judge entries; return 1 for a disagreement without finding, or no verdict."""
     judge = functools.partial(one_entry, dtype=dtype, verbose=bool(only))
     records = recorded(path, dtype, share, only, judge)
     summary(records)

@@ -168,7 +168,7 @@ def computed(
 ) -> Iterator[tuple[str, str, Any]]:
     """The name, version and result of each backend that runs the problem.
 
-    `longest` is the number of terms of its longest sum; what does not run is counted.
+    `longest` is the number of terms of its longest sum; `not_run` counts failures.
     """
     lost = longest * PRECISIONS["float16"].roundoff > 1
     negative = layout == "negative"  # which torch does not have
