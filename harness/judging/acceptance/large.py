@@ -211,7 +211,7 @@ class Look:
                 asked = left[some], size[some] > blunt, error[some], limit
                 there[some] = self._ratios(node, *asked)
                 off = np.flatnonzero(there > limit)
-                outside = np.ones(value.shape, bool)
+                outside = np.ones(value.shape or (1,), bool)
                 outside[box_of(left[off], value.shape)] = False
                 looked = looked[outside.reshape(-1)[left[looked]]]
             some = off if off.size else np.array([there.argmax(), *far])

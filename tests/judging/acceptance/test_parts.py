@@ -277,6 +277,22 @@ def test_of_a_box_that_is_wrong_a_few_elements_are_looked_at(monkeypatch, rows):
     assert sum(counts) < 128 * 128 / 4
 
 
+def test_a_number_that_is_off_is_looked_at_like_a_tensor():
+    x = RNG.standard_normal(1 << 14).astype(np.float32)
+
+    def build(wide):
+        leaf = graph.variable(x.astype(wide))
+        y = graph.sum(leaf * leaf)
+        return {"y": y, "dx": graph.gradient([y], [np.ones((), wide)], [leaf])[0]}
+
+    got = {n: node.value for n, node in build(np.dtype(np.float64)).items()}
+    for factor, verdict in ((1 + 5e-7, "agree"), (1.01, "disagree")):
+        wrong = {"y": factor * got["y"], "dx": got["dx"]}
+        wrong = {n: np.asarray(a, np.float32) for n, a in wrong.items()}
+        found = Question(build, "float32").judge(wrong, dict.fromkeys(got, "float32"))
+        assert [j.verdict for j in found] == [verdict, "agree"]
+
+
 def test_where_a_part_passes_all_elements_are_looked_at(monkeypatch):
     """As where the sample is right, but more than its least radii off."""
     question_, got = asked("norm", "float32", monkeypatch)
