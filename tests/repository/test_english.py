@@ -56,6 +56,21 @@ def riddles(parts):
     ]
 
 
+#: A sentence that begins so has a clause for its subject, or nobody.
+RELATIVE = re.compile(r"(?:What|Those|Who|Whoever)\b")
+
+
+def clauses_for_subjects(source):
+    """Sentences of docstrings whose subject is 'what', 'those' or 'whoever'."""
+    return [
+        (line, " ".join(sentence.split()))
+        for line, text in prose(source)
+        if not text.startswith("#")
+        for sentence in re.split(r"(?<=[.:;])\s+|\n\n", text)
+        if RELATIVE.match(sentence.strip()) and not sentence.endswith("?")
+    ]
+
+
 def empty_names(source):
     """Lines on which a name is bound that does not say what it holds.
 
@@ -94,6 +109,18 @@ def test_no_comment_or_docstring_is_a_riddle(pattern):
     assert found == {}
 
 
+@pytest.mark.parametrize(
+    "pattern", ["harness/*.py", "impls/*.py", "benchmarks/*.py", "gradwatch/*.py"]
+)
+def test_docstrings_say_what_is_returned_or_done(pattern):
+    found = {
+        str(file.relative_to(ROOT)): lines
+        for file in tracked(pattern)
+        if (lines := clauses_for_subjects(file.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
 @pytest.mark.parametrize("pattern", ["README.md", "CONTRIBUTING.md", "docs/*.md"])
 def test_no_page_is_a_riddle(pattern):
     found = {
@@ -123,6 +150,20 @@ def test_names_say_what_they_hold():
 )
 def test_a_planted_riddle_is_seen(source):
     assert len(riddles(prose(source))) == 1
+
+
+@pytest.mark.parametrize(
+    ("docstring", "seen"),
+    [
+        ("What is wrong of a tensor.", 1),
+        ("The verdict. Those of second orders come last.", 1),
+        ("The sums: what a careless algorithm loses.", 0),
+        ("What is wrong?", 0),
+    ],
+)
+def test_a_planted_clause_for_a_subject_is_seen(docstring, seen):
+    source = f'def f():\n    """{docstring}"""\n'
+    assert len(clauses_for_subjects(source)) == seen
 
 
 @pytest.mark.parametrize("source", ["told = 1\n", "def f(told):\n    pass\n"])

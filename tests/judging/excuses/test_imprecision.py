@@ -284,8 +284,14 @@ def test_partial_sums_lose_alike_and_so_does_their_mean(off, passes):
 
 
 @pytest.mark.parametrize(("lost", "passes"), [(0.0, True), (0.01, False)])
-def test_a_term_that_is_zero_since_it_is_centred_may_be_left_out(lost, passes):
-    """So does PyTorch's batch norm: a bias before it has what rounds the mean."""
+@pytest.mark.parametrize(("rows", "mean"), [(256, 0.3), (128, 0.1), (32, 1.0)])
+def test_a_term_that_is_zero_since_it_is_centred_may_be_left_out(
+    lost, passes, rows, mean
+):
+    """So does PyTorch's batch norm: a bias before it has what rounds the mean.
+
+    The reference rounds its mean, too, and its sum is no nearer to zero than that.
+    """
     torch = pytest.importorskip("torch")
 
     class Shift(torch.autograd.Function):
@@ -297,16 +303,18 @@ def test_a_term_that_is_zero_since_it_is_centred_may_be_left_out(lost, passes):
         def backward(ctx, dy):
             return dy, dy.sum(0) + lost * dy.abs().sum(0)
 
-    def normed(x, bias):
-        return torch.nn.functional.batch_norm(x + bias, None, None, training=True)
+    def normed(x, bias, scale):
+        y = (x + bias) * scale
+        return torch.nn.functional.batch_norm(y, None, None, training=True)
 
-    def candidate(x, bias):
-        y = Shift.apply(x, bias)
+    def candidate(x, bias, scale):
+        y = Shift.apply(x, bias) * scale
         return torch.nn.functional.batch_norm(y, None, None, training=True)
 
     rng = torch.Generator().manual_seed(1)
-    x, bias = 0.001 * torch.randn(256, 64, generator=rng), torch.full((64,), 0.3)
-    report = check(normed, candidate, inputs=[x, bias], only=["given"])
+    x, scale = (torch.randn(n, 512, generator=rng) for n in (rows, 1))
+    inputs = [0.001 * x, torch.linspace(-mean, mean, 512), scale[0]]
+    report = check(normed, candidate, inputs=inputs, only=["given"])
     wrong = {row.judgement.tensor for row in report.rows if not row.judgement.passes}
     assert wrong == (set() if passes else {"dbias"}), str(report)
 
