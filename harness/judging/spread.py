@@ -283,8 +283,10 @@ class _Norms:
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             norm, projection = np.where(even <= odd, rms, np.inf)
-            # A value that may be half the reference's rounding has no known direction.
+            # A value has no known direction if half of it may be the reference's
+            # rounding, and none that tells if noise buries it and would hide a zero.
             unknown = size <= UNIT / MOST * own * norm
+            unknown |= (limit * size < norm) & (size < limit * projection)
             parts.append(Part(axis, size, norm, np.where(unknown, np.inf, projection)))
         total = parts[0]
         # A slice within the reference's own rounding is zero in exact arithmetic.

@@ -5,9 +5,11 @@ import pytest
 from scipy import special
 
 from gradwatch.harness.judging import spread
+from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.judging.draws import Draws, chances
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.reference import Asked, Reference
 from gradwatch.harness.judging.rounding.analysis import operation
 from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE
@@ -18,7 +20,9 @@ from gradwatch.harness.judging.verdict import (
     judge_whole,
     zeros_pass,
 )
+from gradwatch.harness.workers.pool import Task
 from gradwatch.impls import graph
+from gradwatch.impls.catalogue import load_op
 
 DEPTH, ROWS, WIDTH = 12, 16, 24
 SHARED = np.random.default_rng(5)
@@ -306,3 +310,21 @@ def test_rounding_turns_a_choice_at_most_as_often_as_its_chance(terms):
     turned = (sums > gaps[:, None]).mean(1)
     assert (turned <= chance + 0.01).all()
     assert chance[-1] < 1e-5
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.0, "vacuous"), (100.0, "disagree")])
+def test_a_value_buried_in_noise_has_no_direction_that_tells(fleet, times, verdict):
+    """A double backward of equal numbers is noise, 10^5 times the right one.
+
+    Of twelve numbers it may lie anywhere, also along the right ones; its norm tells.
+    """
+    op = load_op("group_norm")
+    how = {"regimes": ["constant"], "dtypes": ["float32"], "orders": ["hvp"]}
+    (trial,) = (t for t in trials(op, **how) if t.case == "2x4x3-4")
+    (outcome,) = fleet.run([Task(trial, "torch_autograd")])
+    got = times * outcome.result.tensors["hvp.dx"]
+    question = Question.of(trial.problem)
+    (judged,) = question.judge({"hvp.dx": got.astype("float32")}, {"hvp.dx": "float32"})
+    assert judged.verdict == verdict, judged.message
+    right = question.right.graphs["first"]["hvp.dx"].value
+    assert np.linalg.norm(got) > 1e4 * np.linalg.norm(right)
