@@ -129,8 +129,9 @@ class Look:
                     part = given[name][at]
                     seen = self._seen(name, some[name], part)
                     if places.size:
-                        flat = np.arange(given[name].size).reshape(given[name].shape)
-                        seen[2][:] = flat[at].reshape(-1)[seen[2]]
+                        inside = [*np.unravel_index(seen[2], part.shape)]
+                        inside[axis] = places[inside[axis]]
+                        seen[2][:] = np.ravel_multi_index(inside, given[name].shape)
                     found[name].append(seen)
                 del order, judged, some  # before other values are computed
         for name, ones in found.items():
@@ -205,8 +206,11 @@ class Look:
             there, looked = np.zeros(left.size), np.arange(left.size)
             kinds = there, error / size, error
             far = np.array([kind.argmax() for kind in kinds[1:]])
-            self.skipped.update([name] * (skips := self.hasty and left.size > MANY))
-            for count in (*[FEW] * (FARTHEST * skips), left.size):
+            counts = [left.size]
+            if self.hasty and left.size > MANY:
+                self.skipped.add(name)
+                counts = [*[FEW] * FARTHEST, left.size]
+            for count in counts:
                 some = np.append(looked[:: looked.size // count | 1], far)
                 asked = left[some], size[some] > blunt, error[some], limit
                 there[some] = self._ratios(node, *asked)
