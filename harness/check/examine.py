@@ -465,15 +465,8 @@ class Growth:
     """The growth of rounding errors from step to step of an evaluation."""
 
     def __init__(self, right: Reference) -> None:
-        make, self.nodes = right.build, dict[str, Node]()
-
-        def build() -> dict[str, Node]:
-            self.nodes = dict(make())
-            return self.nodes
-
-        self.sweep, narrowest = Sweep(build, "first"), right.arithmetics[-1]
-        order = graph.topological_order([*self.sweep.order, *self.nodes.values()])
-        graph.forward(order)
+        self.sweep, narrowest = Sweep(right.build, "first"), right.arithmetics[-1]
+        order = self.sweep.order
         draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
         self.least, self.arithmetic = narrowest.step.roundoff, narrowest
         with np.errstate(all="ignore"):
@@ -489,7 +482,10 @@ class Growth:
 
     def explain(self, of: Judgement) -> str:
         """The step with most of a tensor's rounding error, its line, and a remedy."""
-        shares, end = self.shares, self.nodes[of.tensor]
+        shares, end = self.shares, self.sweep.tensors[of.tensor]
+        undefined = np.count_nonzero(np.isnan(end.value))
+        if undefined > end.size / 2:
+            return f"it is undefined (nan) in {undefined} of {end.size} elements"
         if not of.radius < np.inf and (lost := vanished(end, self.arithmetic)):
             return f"{lost}: compute with it in float32, or take a larger one"
         behind = dict.fromkeys([end])
