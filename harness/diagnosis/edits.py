@@ -27,9 +27,9 @@ from gradwatch.harness.diagnosis.sweep import (
     written,
 )
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
-from gradwatch.harness.judging.rounding.analysis import summed_axes
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.engine import summed_axes
 
 Mask = NDArray[np.bool_]
 Form = tuple[float, str, Callable[[Array], Array]]

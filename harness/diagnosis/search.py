@@ -17,13 +17,13 @@ import numpy as np
 
 from gradwatch.harness.diagnosis import edits
 from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep, factored, written
-from gradwatch.harness.judging.acceptance.parts import Box
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import FULL, OFF, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.parts import Box
 
 EACH = 2.0  # seconds of the processor: a busy machine finds the same
 REPORT = 10.0  # seconds of the processor in all

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradwatch.harness.judging.acceptance.large import FARTHEST, LARGE, Look, box_of
-from gradwatch.harness.judging.acceptance.parts import Box, Parts, deep_calls
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Asked, Reference, require_subnormals
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
+from gradwatch.impls.graph.parts import Box, Parts, deep_calls
 
 #: Elements of all values of a graph up to which tensors are judged in full, and from
 #: which they never are: that takes about a hundred bytes an element.

@@ -128,7 +128,7 @@ class Traced:
         with in_type(np.dtype(dtype)):
             # Copies, as the caller may write to its tensors; whole numbers are exact.
             given = {
-                n: constant(array_of(t).copy()) if is_inexact(t) else t.detach().cpu()
+                n: constant(_own(t)) if is_inexact(t) else t.detach().cpu()
                 for n, t in zip(self.names, self.tensors, strict=True)
             }
             returned, read = interpret(self.program, list(given.values()), self.ran)
@@ -229,6 +229,12 @@ class Traced:
         """Names of the ATen operators, each once, in order of first use."""
         calls = (n.target for n in self.program.graph.nodes if n.op == "call_function")
         return tuple(dict.fromkeys(name_of(t) for t in calls if hasattr(t, "_schema")))
+
+
+def _own(tensor: torch.Tensor) -> Array:
+    """A tensor's numbers, in memory of their own."""
+    held = array_of(tensor)
+    return held.copy() if tensor.dtype == torch.float64 else held
 
 
 def _root(at: At) -> Error:

@@ -144,6 +144,10 @@ class Node:
         """Whether the value is known, and needs no sweep."""
         return self._value is not None
 
+    def hold(self, value: Array) -> None:
+        """Take a value that was computed elsewhere."""
+        self._value = value
+
     def drop(self) -> None:
         """Forget the value, but not its shape; it is computed again if it is asked for.
 
@@ -659,6 +663,15 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
         if not -ndim <= i < ndim:
             raise np.exceptions.AxisError(i, ndim)
     return tuple(i % ndim for i in axes)
+
+
+def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of an input of this shape over which `sum` or `sum_to` adds up."""
+    if "axis" in node.attributes:
+        return axes_of(node.attributes["axis"], len(shape))
+    kept = node.attributes["shape"]
+    inner = (*[1] * (len(shape) - len(kept)), *kept)
+    return tuple(i for i, n in enumerate(inner) if n != shape[i])
 
 
 def no_gradient(dy: Node, y: Node, *inputs: Node, **attributes: Any) -> list[None]:

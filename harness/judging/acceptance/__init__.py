@@ -1,5 +1,5 @@
 """Acceptance of large right tensors; those left are judged in part.
 
 - large: accepts large tensors that are right
-- parts: the part of a graph behind some elements, and a sample of it
+- sample: running errors of some elements, and of some terms of sums
 """

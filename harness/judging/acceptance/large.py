@@ -25,6 +25,7 @@ equal numbers, and tensors of which a quarter may be vacuous, are judged in full
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import sys
 from collections import Counter, defaultdict
@@ -35,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.parts import Held, Parts, Sample, deep_calls
+from gradwatch.harness.judging.acceptance.sample import Sample
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
 from gradwatch.harness.judging.radii import Radii
@@ -45,7 +46,6 @@ from gradwatch.harness.judging.rounding.analysis import (
     Error,
     limits,
     operation,
-    summed_axes,
     terms,
     terms_of_scatter,
 )
@@ -53,16 +53,22 @@ from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
 from gradwatch.harness.judging.verdict import Tensors, sentence, share_of_silent
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array
+from gradwatch.impls.graph.blocks import forward_in_blocks
+from gradwatch.impls.graph.engine import summed_axes
+from gradwatch.impls.graph.parts import SUMS, Held, Parts, deep_calls
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]
 Seen = tuple[bool, float, Places, float]
+#: The largest ratios of elements, with positions and right values; and of elements that
+#: may be too far off the positions, right values and errors.
+Compared = tuple[list[tuple[float, int, float]], Places, Array, Array]
 
 #: Least size of the largest input for which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
 LARGE = 1 << 14
 #: Terms of a matrix product in float64 that are added up one by one.
-TOGETHER = 32
+ONE_BY_ONE = 32
 #: Number of elements farthest off that are always judged where they are.
 FARTHEST = 3
 #: Elements off by more than their own rounding, of which right tensors have fewer.
@@ -77,13 +83,16 @@ HELD = 1 << 12
 DEPTH = 12
 #: Terms along an axis of a sum that are looked at first.
 FEW = 256
+#: Elements whose least radii are computed together.
+TOGETHER = 1 << 18
+#: Depths and terms that are looked at, one after another, while these do not suffice.
+LOOKS = (2, FEW), (DEPTH, FEW), (DEPTH, 8 * FEW), (DEPTH, sys.maxsize)
 #: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
 #: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
 SURE = SMALL * UNIT / 3**0.5
 #: Primitives that only move elements.
 MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
-_SUMS = frozenset(("sum", "sum_to"))
 
 
 class Look:
@@ -119,21 +128,21 @@ class Look:
         found = defaultdict[str, list[Seen]](list)
         with np.errstate(all="ignore"), graph.computing(self._computed), deep_calls():
             for axis, places, some in _in_turn({n: nodes[n] for n in given}):
-                order, judged = graph.topological_order(some.values()), [*some.values()]
-                graph.forward_dropping(judged, passing(order, judged))
+                order = graph.topological_order(some.values())
+                at: Any = (*[slice(None)] * axis, places) if places.size else ...
+                parts = {name: given[name][at] for name in some}
+                compared = self._compared(parts, some, order)
                 if self.dtype == "float64":  # the reference may overflow as well
                     values = (node.value for node in order if node.held)
                     self.unsure |= not all(np.isfinite(v).all() for v in values)
-                at: Any = (*[slice(None)] * axis, places) if places.size else ...
-                for name in some:
-                    part = given[name][at]
-                    seen = self._seen(name, some[name], part)
+                for name, part in parts.items():
+                    seen = self._seen(name, some[name], part, compared[name])
                     if places.size:
                         inside = [*np.unravel_index(seen[2], part.shape)]
                         inside[axis] = places[inside[axis]]
                         seen[2][:] = np.ravel_multi_index(inside, given[name].shape)
                     found[name].append(seen)
-                del order, judged, some  # before other values are computed
+                del order, some  # before other values are computed
         for name, ones in found.items():
             ones.sort(key=lambda one: one[:2], reverse=True)
             doubtful, ratio, places, right = ones[0]
@@ -157,6 +166,11 @@ class Look:
             message = sentence(judgement, self.dtype)
             self.judgements[name] = replace(judgement, message=message)
 
+    @property
+    def room(self) -> float:
+        """The limit of a ratio; in float64 the reference takes half of it."""
+        return self.limit / (2 if self.dtype == "float64" else 1)
+
     def _computed(
         self, node: Node, arrays: Sequence[Any], spare: Array | None = None
     ) -> Array:
@@ -173,8 +187,8 @@ class Look:
                 top = np.max(a, axis=node.attributes["axis"], keepdims=True)
                 self.unsure |= np.count_nonzero(a == top) != top.size
             case "matmul" if self.dtype == "float64":
-                starts = range(0, max(a.shape[-1], 1), TOGETHER)
-                some = (slice(start, start + TOGETHER) for start in starts)
+                starts = range(0, max(a.shape[-1], 1), ONE_BY_ONE)
+                some = (slice(start, start + ONE_BY_ONE) for start in starts)
                 products = (a[..., terms] @ b[..., terms, :] for terms in some)
                 return as_array(functools.reduce(operator.iadd, products))
             case "cumulative_sum" if self.dtype == "float64":
@@ -185,24 +199,46 @@ class Look:
                 return as_array(total, np.float64).reshape(node.shape)
         return graph.computed(node, arrays, spare)
 
-    def _seen(self, name: str, node: Node, got: Array) -> Seen:
+    def _compared(
+        self, got: Tensors, nodes: Mapping[str, Node], order: Sequence[Node]
+    ) -> Mapping[str, list[Compared]]:
+        """Evaluate tensors, and compare each block while it is in the cache."""
+        found = defaultdict[str, list[Compared]](list)
+        for name, row, node in forward_in_blocks(nodes, passing(order)):
+            if node.dtype.kind == "f" and node.size:
+                start = row * math.prod(node.shape[1:])
+                some = as_array(got[name]).reshape(-1)[start : start + node.size]
+                found[name].append(self._beyond_own_rounding(some, node, start))
+        return found
+
+    def _seen(
+        self, name: str, node: Node, got: Array, compared: Sequence[Compared]
+    ) -> Seen:
         """Whether a tensor may be wrong; its largest ratio; positions; the right value.
 
         The positions of a tensor that may be wrong are those of its elements farthest
         off by ratio, by relative error and by error, and then of all that are off.
         """
-        value = node.value
         # Not a zero, or an input itself.
-        same = node.primitive is not None or np.array_equal(got, value)
-        if not (same and value.dtype.kind == "f" and value.size):
-            return True, 0.0, np.flatnonzero(got.reshape(-1) != value.reshape(-1)), 0.0
-        limit = self.limit / (2 if self.dtype == "float64" else 1)  # one of two, then
+        same = node.primitive is not None or np.array_equal(got, node.value)
+        if not (same and compared):
+            off = got.reshape(-1) != node.value.reshape(-1)
+            return True, 0.0, np.flatnonzero(off), 0.0
+        limit, unit = self.room, self.arithmetic.step.roundoff
         silent, blunt = self._sampled(node)
         self.vague |= (vague := self.unsure or silent > MOST / 2)
-        ratios, left, error = self._beyond_own_rounding(got, node, limit, blunt)
+        ratios = [ratio for one in compared for ratio in one[0]]
+        _, *all_ = zip(*compared, strict=True)
+        left, right, error = map(np.concatenate, all_)
+        size = np.abs(right)
+        own = _rounds(node) & (size > blunt) & (error <= limit * unit * size)
+        if own.any():
+            at = np.flatnonzero(own)[(error[own] / size[own]).argmax()]
+            ratio = float(error[at] / size[at]) / unit
+            ratios.append((ratio, int(left[at]), float(right[at])))
+            left, right, error, size = (a[~own] for a in (left, right, error, size))
         far = left
         if left.size:
-            size = np.abs(value.reshape(-1)[left])
             there, looked = np.zeros(left.size), np.arange(left.size)
             kinds = there, error / size, error
             far = np.array([kind.argmax() for kind in kinds[1:]])
@@ -215,48 +251,44 @@ class Look:
                 asked = left[some], size[some] > blunt, error[some], limit
                 there[some] = self._ratios(node, *asked)
                 off = np.flatnonzero(there > limit)
-                outside = np.ones(value.shape or (1,), bool)
-                outside[box_of(left[off], value.shape)] = False
+                outside = np.ones(node.shape or (1,), bool)
+                outside[box_of(left[off], node.shape)] = False
                 looked = looked[outside.reshape(-1)[left[looked]]]
             some = off if off.size else np.array([there.argmax(), *far])
             by = (some[np.argsort(-kind[some])[:FARTHEST]] for kind in kinds)
-            far = left[np.concatenate([*by, off])]
-            ratios.append((float(there.max()), int(far[0])))
-        ratio, place = max(ratios)
+            first = np.concatenate([*by, off])
+            far = left[first]
+            ratios.append((float(there.max()), int(far[0]), float(right[first[0]])))
+        ratio, place, value = max(ratios)
         if ratio <= limit and not vague:
-            return False, ratio, np.array([place]), float(value.flat[place])
+            return False, ratio, np.array([place]), value
         return True, ratio, far, 0.0
 
     def _ratios(
         self, node: Node, places: Places, sharp: Array, error: Array, limit: float
     ) -> Array:
         """The errors of elements, in units of their least radii."""
-        least = Least(self.arithmetic, FEW).radii(node, places, sharp)
-        more = np.flatnonzero(~(error <= limit * least))
-        if more.size:
-            least[more] = Least(self.arithmetic).radii(node, places[more], sharp[more])
+        least, found = np.zeros(places.size), Least(self.arithmetic)
+        for look in LOOKS:
+            more = np.flatnonzero(~(error <= limit * least))
+            for some in np.array_split(more, more.size // TOGETHER + 1):
+                asked = node, places[some], sharp[some]
+                least[some] = found.radii(*asked, *look) if some.size else 0.0
         ratios = np.where(error == 0, 0.0, error / least)
         return np.where(np.isnan(ratios), np.inf, ratios)
 
-    def _beyond_own_rounding(
-        self, got: Array, node: Node, limit: float, blunt: float
-    ) -> tuple[list[tuple[float, int]], Places, Array]:
-        """The elements that are off by more than their own last rounding.
+    def _beyond_own_rounding(self, got: Array, node: Node, first: int) -> Compared:
+        """Compare elements from a flat position on with their own last rounding.
 
-        Elements larger than `blunt` are judged by the bound, which is at least that
-        rounding, the others by the spread, which is at least `SURE` times it. They are
-        compared in blocks, so that intermediate arrays stay in the cache.
-
-        Returns:
-            The largest ratio of each block to that rounding, and its flat position; the
-            positions of the elements that are off by more; how far they are off.
+        They may be too far off if it is `SURE` times that by which the spread is at
+        least as large. Intermediate arrays stay in the cache, by blocks.
         """
         unit, value = self.arithmetic.step.roundoff, node.value
-        all_ = limit * unit if _rounds(node) else 0.0
-        sure = SURE * all_
+        sure = SURE * self.room * unit if _rounds(node) else 0.0
         stored, step = self.arithmetic.stored, self.arithmetic.step
         once = stored.roundoff if stored is not step else 0.0
-        ratios, left, off = [], [np.zeros(0, np.intp)], [np.zeros(0)]
+        ratios, left = list[tuple[float, int, float]](), [np.zeros(0, np.intp)]
+        there, off = [np.zeros(0)], [np.zeros(0)]
         sides = got.reshape(-1), value.reshape(-1)
         block = value.size if isinstance(value, graph.Foreign) else BLOCK
         space = np.empty_like(value, shape=(2, min(block, value.size)))
@@ -274,14 +306,14 @@ class Look:
             worst = int(ratio.argmax())
             if not ratio[worst] <= sure:  # true for nan
                 more = np.flatnonzero(~(ratio <= sure))
-                sharp = np.abs(right[more]) > blunt
-                more = more[~(sharp & (ratio[more] <= all_))]
-                left.append(more + start)
+                left.append(more + first + start)
+                there.append(right[more])
                 off.append(error[more])
                 ratio[more] = 0.0
                 worst = int(ratio.argmax())
-            ratios.append((float(ratio[worst]) / unit, start + worst))
-        return ratios, np.concatenate(left), np.concatenate(off)
+            most = float(ratio[worst]) / unit
+            ratios.append((most, first + start + worst, float(right[worst])))
+        return ratios, np.concatenate(left), np.concatenate(there), np.concatenate(off)
 
     def _sampled(self, node: Node) -> tuple[float, float]:
         """The vacuous share of a sample by its bound, and the least sharp magnitude.
@@ -343,10 +375,10 @@ def box_of(flat: Places, shape: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(first, last + 1) for first, last in ends)
 
 
-def passing(order: Sequence[Node], kept: Sequence[Node]) -> Callable[[Node], bool]:
+def passing(order: Sequence[Node]) -> Callable[[Node], bool]:
     """A test for nodes whose values are dropped: a few elements are cheap to redo."""
     products = (node.inputs for node in order if operation(node) == "matmul")
-    held = {*kept}.union(*products)
+    held = set[Node]().union(*products)
     return lambda n: n.size >= HELD and n not in held and _soon_computed(n)
 
 
@@ -360,7 +392,7 @@ def _rounds(node: Node) -> bool:
     while operation(node) in MOVED:
         (node,) = node.inputs
     name = operation(node)
-    also = name in ("cumulative_sum", "matmul") or (name in _SUMS and terms(node) > 1)
+    also = name in ("cumulative_sum", "matmul") or (name in SUMS and terms(node) > 1)
     return also or (name in RULES and RULES[name].rounds)
 
 
@@ -369,27 +401,36 @@ class Least:
 
     Values and positions are cached: the same positions serve all nodes of a shape, and
     are known by identity. Of a long sum, `most` terms are added up: the magnitude of
-    all is no smaller, but takes a pass over the operand.
+    all is no smaller, but takes a pass over the operand. Roundings of at most `depth`
+    nodes are followed one after another.
     """
 
-    def __init__(self, arithmetic: Arithmetic, most: int = sys.maxsize) -> None:
-        self.unit, self.most = arithmetic.step.roundoff, most
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self.unit, self.most = arithmetic.step.roundoff, sys.maxsize
+        self.products: dict[Node, Array] = {}
         self.wide = arithmetic.has_wide_sums
-        # With the places, so that no other array has their identity.
-        self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}
-        self._behind: dict[tuple[Any, ...], tuple[Places, Places]] = {}
 
-    def radii(self, node: Node, places: Places, sharp: Any = False) -> Error:
+    def radii(
+        self,
+        node: Node,
+        places: Places,
+        sharp: Any = False,
+        depth: int = DEPTH,
+        most: int = sys.maxsize,
+    ) -> Error:
         """A lower bound of the radius at flat positions of a node's value.
 
         It is one of the spread, and where an element is `sharp` one of the bound.
         """
-        order = graph.topological_order([node])
+        # With the places, so that no other array has their identity.
+        self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}
+        self._behind: dict[tuple[Any, ...], tuple[Places, Places]] = {}
+        self.most, order = most, graph.topological_order([node])
         self._users = users = Counter(n for other in order for n in other.inputs)
         users[node] = 1
         # Positions that elements come from, their slopes, and how many nodes are left.
         ways = defaultdict[Node, list[tuple[Places, Any, int]]](list)
-        ways[node] = [(places, np.ones(places.size), DEPTH)]
+        ways[node] = [(places, np.ones(places.size), depth)]
         total, squares = np.zeros(places.size), np.zeros(places.size)
         for other in reversed(order):
             found = ways.pop(other, [])
@@ -420,11 +461,11 @@ class Least:
         A sum of products also has the roundings of its products.
         """
         name = operation(node)
-        if self.wide and name in (*_SUMS, "scatter_add", "matmul"):
+        if self.wide and name in (*SUMS, "scatter_add", "matmul"):
             return np.zeros(places.size)
         if name == "matmul":
-            return _of_product(node).reshape(-1)[places].astype(np.float64)
-        several: Any = name in _SUMS and terms(node) > 1
+            return self._product(node).reshape(-1)[places].astype(np.float64)
+        several: Any = name in SUMS and terms(node) > 1
         if name == "scatter_add":
             several = np.broadcast_to(terms_of_scatter(node) > 1, node.shape)
             several = several.reshape(-1)[places]
@@ -450,9 +491,14 @@ class Least:
         if self._users[node] != 1:
             return None  # it might cancel
         if operation(node) == "matmul":
-            return np.square(_of_product(node), dtype=np.float64)
+            return np.square(self._product(node), dtype=np.float64)
         behind = self._squares(node.inputs[0]) if operation(node) in MOVED else None
         return None if behind is None else graph.computed(node, [behind])
+
+    def _product(self, node: Node) -> Array:
+        if node not in self.products:
+            self.products[node] = _of_product(node)
+        return self.products[node]
 
     def _at(self, node: Node, places: Places) -> Error:
         """The values of a node in float64; computed again, if they were dropped."""

@@ -36,11 +36,11 @@ from gradwatch.harness.judging.rounding.analysis import (
     is_mean,
     moves,
     operation,
-    summed_axes,
     unmoved,
 )
 from gradwatch.harness.judging.rounding.thresholds import UNIT
 from gradwatch.impls.graph import PRIMITIVES, Node, as_array
+from gradwatch.impls.graph.engine import summed_axes
 
 Rule = Callable[[At], Error]
 

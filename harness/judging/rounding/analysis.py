@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.precisions import Arithmetic, Array
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT, FEW_DRAWS
 from gradwatch.impls.graph import Node, as_array
-from gradwatch.impls.graph.engine import axes_of
 
 Error = NDArray[np.float64]
 Table = dict[str, Callable[["At"], Error]]
@@ -406,15 +405,6 @@ def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
         return np.fmin(first, 2 / at.u) + at.v
 
     return rule
-
-
-def summed_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of an input of this shape over which `sum` or `sum_to` adds up."""
-    if "axis" in node.attributes:
-        return axes_of(node.attributes["axis"], len(shape))
-    kept = node.attributes["shape"]
-    inner = (*[1] * (len(shape) - len(kept)), *kept)
-    return tuple(i for i, n in enumerate(inner) if n != shape[i])
 
 
 def _reduction(at: At) -> Error:

@@ -9,7 +9,7 @@ import pytest
 from gradwatch.harness import judge
 from gradwatch.harness.judging.acceptance import large
 from gradwatch.harness.judging.acceptance.large import SURE, Least
-from gradwatch.harness.judging.acceptance.parts import Sample
+from gradwatch.harness.judging.acceptance.sample import Sample
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
@@ -215,7 +215,8 @@ def test_least_radii_and_samples_are_those_of_values_that_are_held(op):
     held, lean = (nodes_of(made, wide)["dx"] for _ in range(2))
     graph.forward([held])
     order = graph.topological_order([lean])
-    graph.forward_dropping([lean], large.passing(order, [lean]))
+    passing = large.passing(order)
+    graph.forward_dropping([lean], lambda n: n is not lean and passing(n))
     assert not all(node.held for node in order)
     places = np.arange(0, held.size, 5)
     one, other = (

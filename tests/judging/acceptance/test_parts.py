@@ -8,12 +8,13 @@ import pytest
 from gradwatch.harness.judging import question
 from gradwatch.harness.judging.acceptance import large
 from gradwatch.harness.judging.acceptance.large import Least, Look
-from gradwatch.harness.judging.acceptance.parts import Parts, Sample
+from gradwatch.harness.judging.acceptance.sample import Sample
 from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.impls import graph
 from gradwatch.impls.graph.moves import gather, scatter_add
+from gradwatch.impls.graph.parts import Parts
 from gradwatch.impls.graph.products import convolved
 
 pytestmark = pytest.mark.usefixtures("undiagnosed")

@@ -4,10 +4,6 @@ Elements are a box: some places of each axis. For a box an operation needs a box
 input: the same places where it works element by element, whole axes where it adds up,
 rows and columns in a matrix product. An operation that only moves elements takes them
 from the smallest box that holds them. The part has the values of the whole.
-
-A `Sample` follows some places of each axis in the same way, but only some terms of a
-sum: each stands for several. It has the values of the whole, and its running errors
-are an estimate.
 """
 
 from __future__ import annotations
@@ -24,28 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.rounding.analysis import (
-    RULES,
-    At,
-    Error,
-    Table,
-    operation,
-    summed_axes,
-    terms,
-)
-from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.choices import where
-from gradwatch.impls.graph.engine import axes_of, recorded
+from gradwatch.impls.graph.engine import Node, axes_of, recorded, summed_axes
 from gradwatch.impls.graph.moves import gather, reshape
 
 Places = NDArray[np.intp]
 #: Places of each axis, in order; None for all of them.
 Box = tuple[Places | None, ...]
+#: Operations that add up some axes.
+SUMS = ("sum", "sum_to")
 #: So many parts of one node are computed by themselves, and so many of other heads.
 #: Without a limit a scan of k steps would need 2^k: each part needs several before it.
 APART, HEADS = 4, 16
-#: Elements of the largest tensor in a sample.
-PLACES = 1024
+#: Elements of values that no device is worth its while for.
+FEW = 1024
 #: Depth of recursion: a part takes some nested calls for each operation behind it.
 DEEP = 20_000
 
@@ -91,6 +79,15 @@ class Parts:
                 record.parts[known[key]] = node
         return known[key]
 
+    def rows(self, node: Node, places: Places) -> Node:
+        """A node that holds some places of the first axis."""
+        return self.part(node, (places, *(None,) * (node.ndim - 1)))
+
+    def known(self, node: Node, places: Places) -> list[Node]:
+        """The part that was made of these rows, if there is one."""
+        key = (places.tobytes(), *(None,) * (node.ndim - 1))
+        return [part for k, part in self._known[node].items() if k == key]
+
     def _apart(self, node: Node, box: Box, key: tuple[bytes | None, ...]) -> Node:
         """A part by itself or, if a node has many, gathered from a larger part of it.
 
@@ -113,7 +110,7 @@ class Parts:
         if step is None:
             if is_all:
                 return node
-            return Node(None, attributes=node.attributes, value=_cut(node.value, box))
+            return Node(None, attributes=node.attributes, value=cut_of(node.value, box))
         make = _RULES.get(step.name, _elementwise if step.elementwise else None)
         if make is None:
             inputs = tuple(self.part(n, (None,) * n.ndim) for n in node.inputs)
@@ -155,38 +152,7 @@ class Held(Parts):
         if not node.held:
             return super()._made(node, box)
         some = any(p is not None for p in box)
-        return Node(None, value=_cut(node.value, box) if some else node.value)
-
-
-class Sample(Parts):
-    """Parts at some places of each axis: the same for all axes of one length."""
-
-    def __init__(self, axes: int) -> None:
-        """Choose how many places each axis has, for tensors of at most `axes` axes."""
-        super().__init__(round(PLACES ** (1 / max(axes, 1))))
-        self._counts: dict[Node, float] = {}
-
-    def of(self, node: Node) -> Node:
-        """The sample of a node."""
-        return self.part(node, tuple(map(self.terms, node.shape)))
-
-    def summed(
-        self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any
-    ) -> Node:
-        """The part of a sum or matrix product, with the value that all terms give."""
-        part = Node(node.primitive, inputs, attributes, _cut(node.value, box))
-        self._counts[part] = terms(node) / max(terms(part), 1)
-        return part
-
-    def rules(self) -> Table:
-        """Rules for the running errors of sums, estimated from the terms taken."""
-
-        def error(name: str, at: At) -> Error:
-            once = at.v if at.sums != 1 else 0.0  # the rounding of the result
-            return once + self._counts[at.node] * (RULES[name].error(at) - once)
-
-        names = ("sum", "sum_to", "matmul")
-        return {name: functools.partial(error, name) for name in names}
+        return Node(None, value=cut_of(node.value, box) if some else node.value)
 
 
 @functools.lru_cache(maxsize=256)  # to make a generator takes as long as some passes
@@ -195,9 +161,19 @@ def _some(count: int, most: int) -> Places:
     return np.sort(few)
 
 
-def _cut(array: Any, box: Box) -> Any:
-    cut = array[np.ix_(*_places(array.shape, box))] if array.ndim else array
-    return cut if cut.size > PLACES else np.asarray(cut)  # no device is worth its while
+def cut_of(array: Any, box: Box) -> Any:
+    """The elements of an array in a box; a view, if its places follow one another."""
+    runs = [slice(None) if p is None else _run(p) for p in box]
+    index: Any = tuple(runs) if all(runs) else np.ix_(*_places(array.shape, box))
+    cut = array[index]
+    return cut if cut.size > FEW else np.asarray(cut)
+
+
+def _run(places: Places) -> slice | None:
+    """The slice of the same places, if there is one."""
+    start, end = (int(places[0]), int(places[-1]) + 1) if places.size else (0, 0)
+    alike = end - start == places.size and np.array_equal(places, np.r_[start:end])
+    return slice(start, end) if alike else None
 
 
 def _places(shape: Sequence[int], box: Box) -> list[Places]:
@@ -277,7 +253,7 @@ def _reduction(parts: Parts, node: Node, box: Box) -> Node:
     new = source.ndim - node.ndim
     kept = [i for i in kept if i >= new] if aligned else kept  # those are of length 1
     inside = {i: box[i - new if aligned else j] for j, i in enumerate(kept)}
-    if operation(node) in ("sum", "sum_to"):
+    if node.primitive and node.primitive.name in SUMS:
         inside |= {i: parts.terms(source.shape[i]) for i in axes}
     held = parts.part(source, tuple(inside.get(i) for i in range(source.ndim)))
     if "shape" in attributes:
@@ -299,7 +275,7 @@ def _matmul(parts: Parts, node: Node, box: Box) -> Node:
 
 def _gather(parts: Parts, node: Node, box: Box) -> Node:
     batch = node.attributes.get("batch", 0)
-    index, start = _cut(node.attributes["index"], box[batch:]), 0
+    index, start = cut_of(node.attributes["index"], box[batch:]), 0
     if len(node.inputs) == 1:
         return parts.at(node.inputs[0], index, box[:batch])
     found = None
