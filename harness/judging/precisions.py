@@ -23,17 +23,19 @@ class Precision:
         least: Exponent of the smallest normal number.
         most: Exponent of the first power of two that overflows.
         roundoff: Unit roundoff u, the largest relative error of rounding to nearest.
+        trace: Share of a loss below which any number but 0 shows that nothing was lost.
         smallest: Smallest normal number.
         floor: Largest error of one last rounding where the result underflows.
         nothing: Largest magnitude that is rounded to zero; that of float64 is zero.
         largest: Largest finite number.
         beyond: Least magnitude that is rounded to infinity: half a unit above that.
-        overflow: log2 of the largest number: a product above it may be infinite.
     """
 
     def __init__(self, name: str, digits: int, least: int, most: int) -> None:
         self.name, self.digits, self.least, self.most = name, digits, least, most
         self.roundoff = math.ldexp(1.0, -digits)
+        # As careless sums of 16 bits are so small by chance, it is u squared there.
+        self.trace = self.roundoff ** (1 if digits > 11 else 2)
         self.smallest = math.ldexp(1.0, least)
         # Subnormal results may be flushed to zero (XLA, `set_flush_denormal`), but
         # conversions by F16C and half instructions of GPUs keep those of float16.
@@ -42,7 +44,6 @@ class Precision:
         self.largest = math.ldexp(2.0 - 2.0 ** (1 - digits), most - 1)
         kind = np.longdouble if name == "float64" else float
         self.beyond: Any = kind(self.largest) + kind(2.0) ** (most - digits - 1)
-        self.overflow = math.log2(self.largest)
 
     def round(self, values: Array) -> Array:
         """The nearest numbers of this format, kept in the dtype of `values`.

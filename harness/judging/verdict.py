@@ -218,7 +218,7 @@ class _Tensor:
             wrong = judged & ~(error <= limit * radius)
             explained = error <= limit * excuse
             turned = explained & wrong & (self.got * value < 0)
-            least = PRECISIONS[sums].roundoff ** 2 * limit * excuse
+            least = PRECISIONS[sums].trace * limit * excuse
             kept = explained & wrong & (self.got != 0) & (np.abs(self.got) < least)
         if turned.any() or kept.any():
             explained &= ~(turned & small) | self._cancels

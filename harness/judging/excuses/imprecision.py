@@ -197,7 +197,7 @@ def _log1p(at: At) -> Error:
 def _near_one(at: At, lost: Error) -> Error:
     """A loss beside 1, in E: at most |v|, lest the sign turn, but all for a tiny v."""
     lost = np.where(np.isfinite(lost), lost, 0.0)
-    left = at.v >= at.roundoff**2 * lost
+    left = at.v >= at.arithmetic.step.trace * lost
     return as_array(np.where(left, np.minimum(lost, at.v), lost) / at.u)
 
 

@@ -320,7 +320,7 @@ class Peaks:
 
     def overflow(self, node: Node) -> Mask:
         """A mask of elements of which a partial product may overflow."""
-        return as_array(self.ends[node][0] > self.step.overflow)
+        return as_array(self.ends[node][0] > np.log2(self.step.largest))
 
     def underflow(self, node: Node) -> Mask:
         """A mask: some partial product is at most the smallest normal number."""

@@ -577,3 +577,16 @@ def test_what_is_left_of_one_has_no_other_sign(x):
         for dx in (-slope, 1 / (1 + np.exp(-x)) - 1, 0.0, slope, 3 * slope)
     ]
     assert found == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(("dtype", "x"), [("float64", -82.5), ("float32", -40.0)])
+def test_what_is_lost_beside_one_is_lost_wholly(dtype, x):
+    """As 1 - 1 / (1 + e) it is 0; a number that is not zero has its digits."""
+    logistic = Op("logistic", inputs="x", formula=lambda xp, x: xp.sigmoid(x))
+    given = np.full(4, x, dtype)
+    slope = (1 / (1 + np.exp(-np.full(4, x)))).astype(dtype)
+    found = [
+        judge(logistic, [given], np.ones_like(given), [slope * factor])[0].passes
+        for factor in map(given.dtype.type, (1, 0, 1.001, 2, -1))
+    ]
+    assert found == [True, True, False, False, False]
