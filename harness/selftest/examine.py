@@ -25,7 +25,7 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import Reference, reference
-from gradwatch.harness.judging.verdict import judge_tensors
+from gradwatch.harness.judging.verdict import judge_tensors, readings
 from gradwatch.harness.selftest import mutants
 from gradwatch.harness.selftest.mutants import Manual, Sweep, mistakes, planted
 from gradwatch.harness.workers.evaluate import problem_of
@@ -348,7 +348,7 @@ def _measure(
         return "structure", np.inf
     if not informative:
         return "silent", 0.0
-    return "number", max(_effect(bench, n, wide[n], wrong[n]) for n in informative)
+    return "number", max(_effect(bench, n, wide[n], wrong) for n in informative)
 
 
 def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
@@ -360,16 +360,21 @@ def _broken(bench: _Bench, name: str, right: Any, wrong: Any) -> bool:
     return bool((sound & ~np.isfinite(wrong)).any())
 
 
-def _effect(bench: _Bench, name: str, right: Any, wrong: Any) -> float:
-    """The effect on a tensor; at a tie, against the nearest right answer."""
-    truths = [bench.inside.radii(way).bounds[name] for way in bench.inside.graphs]
-    answers = [(right, truths[0].radius)]
-    if len(bench.right.graphs) > 1:
-        answers += [(truth.value, truth.radius) for truth in truths]
-    effects = list[float]()
-    for answer, radius in answers:
-        sound = np.isfinite(answer) & np.isfinite(radius)
-        gap = float(np.abs(wrong - answer)[sound].max(initial=0))
+def _effect(bench: _Bench, name: str, right: Any, wrong: Tensors) -> float:
+    """The effect on a tensor; at a tie, against the nearest right answer.
+
+    The wide type's own rounding has none: a zero consists of nothing else.
+    """
+    inside, effects = bench.inside, list[float]()
+    answers = [(wrong[name], right, inside.radii().bounds[name].radius)]
+    for _, source, ties, tensors in [*readings(inside, wrong)][1:]:
+        truth = source.radii(ties).bounds[name]
+        answers.append((tensors[name], truth.value, truth.radius))
+    own = float(np.finfo(right.dtype).eps) / 2 / inside.radii().arithmetic.step.roundoff
+    own *= inside.limit if own < 1 else 0.0  # the second order has no wider type
+    for got, answer, radius in answers:
+        gaps, sound = np.abs(got - answer), np.isfinite(answer) & np.isfinite(radius)
+        gap = float(np.max(gaps, initial=0, where=sound & (gaps > own * radius)))
         scale = float(np.abs(answer[sound]).max(initial=0))
         effects.append(gap and (gap / scale if scale else np.inf))
     return min(effects)

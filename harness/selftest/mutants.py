@@ -95,11 +95,7 @@ def _body(manual: Manual) -> str:
 
 def first_to(array: Array, shape: Shape) -> Array:
     """The first of the copies along broadcast axes, where `sum_to` would add them."""
-    new = array.ndim - len(shape)
-    last = array[(0,) * new]
-    for axis, n in enumerate(shape):
-        last = last if n == last.shape[axis] else last.take([0], axis)
-    return np.asarray(last)
+    return np.asarray(array[(0,) * (array.ndim - len(shape)) + (*map(slice, shape),)])
 
 
 def single(array: Array) -> Array:
@@ -152,9 +148,7 @@ def _mapped(change: Callable[[Array], Any], arrays: Sequence[Any]) -> Gradients:
 
 def _through(narrow: type[np.floating[Any]]) -> Change:
     """Compute all of the backward in a narrower type, and widen the gradients."""
-
-    def narrowed(array: Array) -> Array:
-        return array.astype(narrow)
+    narrowed = functools.partial(np.asarray, dtype=narrow)
 
     def widened(out: Gradients, inputs: Inputs) -> Gradients:
         return _mapped(lambda g: g.astype(inputs[0].dtype), out)

@@ -98,6 +98,24 @@ def test_an_op_of_your_own_is_given_the_errors_that_any_op_can_suffer():
     assert [mistake for mistake, _ in planted(op)] == list(ANYWHERE)
 
 
+@pytest.mark.parametrize(
+    ("op", "regime", "dtype", "case"),
+    [
+        ("group_norm", "dy_ones", "float16", "2x4x3-4"),  # a zero, but for rounding
+        ("max_with_indices", "constant", "float64", "2x3x4-last"),  # any index is right
+    ],
+)
+def test_what_is_right_as_well_is_no_error(op, regime, dtype, case):
+    page = catalogue.load_op(op)
+    one = trial(page, page.cases[case], REGIMES[regime], dtype)
+    asked = {**OPTIONS, "backends": [], "edits": EDITS[op]}
+    task = Task(one, "numpy_manual", options=asked)
+    score = Score()
+    score.add(one, *read(examine(task.payload())))
+    assert len(score.counted) > 5
+    assert not score.missed
+
+
 # What is required of the judge --------------------------------------------------
 
 # Few ops, but one of each kind: a constant, a norm, a selection.
