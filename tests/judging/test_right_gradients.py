@@ -39,6 +39,10 @@ GAINED = ADDED | {"tensor": "dweight"}
 ELU = IMAGE | {"op": "elu", "backend": "torch_formula", "dtype": "bfloat16", "x": -2.5}
 RMS = IMAGE | {"op": "rms_norm", "dtype": "float32", "x": 1e9, "dy": 1e30}
 RMS |= {"verdict": "nonfinite"}
+ALONE = IMAGE | {"op": "layer_norm", "tensor": "dweight", "case": "1-1-1 eps=1e-05"}
+STUCK = IMAGE | {"op": "prod", "backend": "torch_custom", "dtype": "float16"}
+PLACES = STUCK | {"op": "conv2d", "dtype": "bfloat16", "tensor": "y"}
+PLACES |= {"weight": np.ones((3, 1, 17, 17), np.float32)}
 
 
 def covered(seen):
@@ -48,6 +52,9 @@ def covered(seen):
     if rows := seen.get("rows"):
         x = np.ones((rows, *drawn.problem.inputs["bias"].shape), np.float32)
         inputs = {**drawn.problem.inputs, "x": x}
+        drawn = replace(drawn, problem=replace(drawn.problem, inputs=inputs))
+    if "weight" in seen:
+        inputs = {**drawn.problem.inputs, "weight": seen["weight"]}
         drawn = replace(drawn, problem=replace(drawn.problem, inputs=inputs))
     if at := seen.get("x"):
         dy = [np.full_like(a, seen.get("dy", 1.0)) for a in drawn.problem.cotangents]
@@ -61,7 +68,8 @@ def covered(seen):
 
 
 @pytest.mark.parametrize(
-    "seen", [IMAGE, CHANNEL, NORM, HIDDEN, ADDED, GAINED, ELU, RMS]
+    "seen",
+    [IMAGE, CHANNEL, NORM, HIDDEN, ADDED, GAINED, ELU, RMS, ALONE, STUCK, PLACES],
 )
 def test_what_was_seen_is_a_known_defect(seen):
     assert covered(seen)
@@ -87,6 +95,12 @@ def test_what_was_seen_is_a_known_defect(seen):
         ELU | {"backend": "torch_autograd"},
         RMS | {"dy": 1e25},
         RMS | {"verdict": "disagree"},
+        ALONE | {"case": "1x2-2-2 eps=1e-05"},
+        ALONE | {"tensor": "dbias"},
+        STUCK | {"dtype": "bfloat16"},
+        STUCK | {"tensor": "y"},
+        PLACES | {"dtype": "float16"},
+        PLACES | {"tensor": "dx"},
     ],
 )
 def test_what_is_only_like_a_known_defect_is_none(other):
