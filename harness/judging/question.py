@@ -114,19 +114,35 @@ class Question(Asked):
     def _in_part(self, got: Mapping[str, Array], looked: Look) -> dict[str, Judgement]:
         """Judge tensors by the elements farthest off, and by a sample.
 
-        All tensors have one graph: nodes that several of them need are computed once.
+        They have one graph: nodes that several of them need are computed once. But the
+        gradient of a weight, which needs all rows, has one of its own: to excuse an
+        error takes many passes over all nodes that were judged with it.
         """
         seed = int(np.random.default_rng().integers(1 << 31))
         rng = np.random.default_rng(seed)
         boxes = {n: _box(a.shape, looked.far[n], rng) for n, a in got.items()}
-        right = self.part(boxes)
-        right.longest, right.limit = looked.longest, looked.limit
-        some = {n: a[np.ix_(*boxes[n])] if a.ndim else a for n, a in got.items()}
-        judged = judge_tensors(right, some, dict.fromkeys(got, self.dtype))
+        sizes, found = self._sizes(boxes), dict[str, Judgement]()
+        for far_more in (False, True):
+            names = [n for n in got if (sizes[n] > MOST) == far_more]
+            if names:
+                right = self.part({n: boxes[n] for n in names})
+                right.longest, right.limit = looked.longest, looked.limit
+                some = {
+                    n: got[n][np.ix_(*boxes[n])] if boxes[n] else got[n] for n in names
+                }
+                judged = judge_tensors(right, some, dict.fromkeys(names, self.dtype))
+                found |= {j.tensor: j for j in judged}
         return {
-            n: _in_place(j, boxes[n], got[n], seed, looked.far[n])
-            for n, j in zip(boxes, judged, strict=True)
+            n: _in_place(found[n], boxes[n], got[n], seed, looked.far[n]) for n in boxes
         }
+
+    def _sizes(self, boxes: Mapping[str, Box]) -> dict[str, int]:
+        """How many elements all values have that each box needs."""
+        with graph.ties("first"), deep_calls():
+            nodes, parts = self.build(np.dtype(np.float64)), Parts()
+            made = {n: parts.part(nodes[n], box) for n, box in boxes.items()}
+        orders = {n: graph.topological_order([part]) for n, part in made.items()}
+        return {n: sum(node.size for node in order) for n, order in orders.items()}
 
 
 def _box(

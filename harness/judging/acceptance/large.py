@@ -231,19 +231,19 @@ class Look:
         _, *all_ = zip(*compared, strict=True)
         left, right, error = map(np.concatenate, all_)
         size = np.abs(right)
+        # Sharp ones are judged by the bound, which is at least their own rounding.
         own = _rounds(node) & (size > blunt) & (error <= limit * unit * size)
-        if own.any():
-            at = np.flatnonzero(own)[(error[own] / size[own]).argmax()]
+        if (at := np.flatnonzero(own)).size:
+            at = at[(error[at] / size[at]).argmax()]
             ratio = float(error[at] / size[at]) / unit
             ratios.append((ratio, int(left[at]), float(right[at])))
-            left, right, error, size = (a[~own] for a in (left, right, error, size))
-        far = left
-        if left.size:
-            there, looked = np.zeros(left.size), np.arange(left.size)
+        looked, far = np.flatnonzero(~own), left[:0]
+        if looked.size:
+            there = np.zeros(left.size)
             kinds = there, error / size, error
             far = np.array([kind.argmax() for kind in kinds[1:]])
             counts = [left.size]
-            if self.hasty and left.size > MANY:
+            if self.hasty and looked.size > MANY:
                 self.skipped.add(name)
                 counts = [*[FEW] * FARTHEST, left.size]
             for count in counts:
@@ -251,9 +251,10 @@ class Look:
                 asked = left[some], size[some] > blunt, error[some], limit
                 there[some] = self._ratios(node, *asked)
                 off = np.flatnonzero(there > limit)
-                outside = np.ones(node.shape or (1,), bool)
-                outside[box_of(left[off], node.shape)] = False
-                looked = looked[outside.reshape(-1)[left[looked]]]
+                if off.size and len(counts) > 1:
+                    outside = np.ones(node.shape or (1,), bool)
+                    outside[box_of(left[off], node.shape)] = False
+                    looked = looked[outside.reshape(-1)[left[looked]]]
             some = off if off.size else np.array([there.argmax(), *far])
             by = (some[np.argsort(-kind[some])[:FARTHEST]] for kind in kinds)
             first = np.concatenate([*by, off])

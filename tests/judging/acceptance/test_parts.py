@@ -16,6 +16,7 @@ from gradwatch.impls import graph
 from gradwatch.impls.graph.moves import gather, scatter_add
 from gradwatch.impls.graph.parts import Parts
 from gradwatch.impls.graph.products import convolved
+from tests.judging.acceptance.test_large import problem
 
 pytestmark = pytest.mark.usefixtures("undiagnosed")
 
@@ -304,3 +305,20 @@ def test_where_a_part_passes_all_elements_are_looked_at(monkeypatch):
     found = question_.judge(got, dict.fromkeys(got, "float32"))
     assert all(j.passes for j in found)
     assert max(counts) > 128 * 128 / 2
+
+
+def test_a_gradient_that_needs_all_rows_is_judged_by_itself(monkeypatch):
+    """An error of dx is excused without passes over all that dweight needs."""
+    made, got = problem("rms_norm", "float32")
+    wrong = {n: g * np.float32(1.01) for n, g in got.items()}
+    monkeypatch.setattr(question, "MOST", 30_000)
+    asked, part = [], Question.part
+
+    def noted(self, boxes):
+        asked.append([*boxes])
+        return part(self, boxes)
+
+    monkeypatch.setattr(Question, "part", noted)
+    judged = Question.of(made).judge(wrong, dict.fromkeys(got, "float32"))
+    assert asked == [["dx"], ["dweight"]]
+    assert [j.verdict for j in judged] == ["disagree", "disagree"]
