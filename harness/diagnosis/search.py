@@ -111,7 +111,7 @@ class Case:
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.step.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
-        self.wholes = right.radii(ties).wholes if self.digits < SHARP else {}
+        self.wholes = right.radii(ties).wholes() if self.digits < SHARP else {}
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         nodes = {*self.sweep.order, *self.sweep.parts.values()}
         self.lengths = {n for node in nodes for n in (*node.shape, node.size)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     operation,
     running_errors,
 )
-from gradwatch.harness.judging.spread import Whole, spread, whole
+from gradwatch.harness.judging.spread import NORMS, Whole, spread, whole
 from gradwatch.impls.graph import Node, as_array, topological_order
 
 Nodes = Mapping[str, Node]
@@ -78,13 +78,15 @@ class Radii:
     sums: str = ""
     honest: Radii | None = None
     rules: Table | None = None
-    _careless: dict[str, Radii] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict)
 
-    def careless(self, sums: str) -> Radii:
-        """The radii of an algorithm that adds one by one in a precision."""
-        if sums not in self._careless:
-            self._careless[sums] = replace(self, sums=sums, honest=self, _careless={})
-        return self._careless[sums]
+    def careless(self, sums: str, names: tuple[str, ...]) -> Radii:
+        """The radii of some tensors if one algorithm adds one by one in a precision."""
+        if (sums, names) not in self._made:
+            nodes = {n: node for n, node in self.nodes.items() if n in names}
+            how: Any = {"nodes": nodes, "sums": sums, "honest": self, "_made": {}}
+            self._made[sums, names] = replace(self, **how)
+        return cast(Radii, self._made[sums, names])
 
     @functools.cached_property
     def order(self) -> Sequence[Node]:
@@ -126,40 +128,39 @@ class Radii:
             truths[name] = Truth(name, value, radius, infinite, zero, stored.nothing)
         return truths
 
-    @functools.cached_property
-    def spreads(self) -> Mapping[str, Error]:
-        """Radii of the spread; for a careless algorithm, of its own losses alone."""
-        return self._spreads(again=False)
+    def spreads(self, *, again: bool = False) -> Mapping[str, Error]:
+        """Radii of the spread; for a careless algorithm, of its own losses alone.
 
-    @functools.cached_property
-    def spreads_again(self) -> Mapping[str, Error]:
-        """As `spreads`, but a product of matrices is rounded for each of its uses."""
-        return self._spreads(again=True)
+        With `again` a product of matrices is rounded for each of its uses.
+        """
+        if again not in self._made:
+            beside = self.honest.errors if self.honest else None
+            given = self.nodes, self.order, self.errors
+            self._made[again] = made = spread(*given, beside=beside, again=again)
+            for name, radius in made.items():
+                stored, *beyond = self._stored(self.nodes[name], radius)
+                made[name] = np.asarray(
+                    np.where(np.logical_or(*beyond), np.inf, stored)
+                )
+        return cast(Mapping[str, Error], self._made[again])
 
-    @functools.cached_property
-    def wholes(self) -> Mapping[str, Whole]:
+    def wholes(self, pairs: int = NORMS) -> Mapping[str, Whole]:
         """The norms and projections of roundings, for tensors as a whole."""
-        honest = self.honest or self
-        errors = self._errors(full=True) if self.honest else self.errors
-        again = self.honest is not None
-        return whole(self.nodes, self.order, errors, honest.peaks, again=again)
+        if pairs not in self._made:
+            honest, again = self.honest or self, self.honest is not None
+            errors = self._errors(full=True) if again else self.errors
+            given = self.nodes, self.order, errors, honest.peaks
+            self._made[pairs] = whole(*given, again=again, pairs=pairs)
+        return cast(Mapping[str, Whole], self._made[pairs])
 
     def _errors(self, *, full: bool) -> Errors:
         table = self.rules
-        if self.honest:
+        if honest := self.honest:
             # Without this name an output only has one excuse less.
-            outputs = [n for name, n in self.nodes.items() if name.startswith("y")]
-            lost, found = recovered(self.order, outputs), self.honest.peaks
+            outputs = [n for name, n in honest.nodes.items() if name.startswith("y")]
+            lost, found = recovered(honest.order, outputs), honest.peaks
             table = careless(PRECISIONS[self.sums], lost, found, full=full)
         return running_errors(self.order, self.arithmetic, self.limit, table)
-
-    def _spreads(self, *, again: bool) -> Mapping[str, Error]:
-        beside = self.honest.errors if self.honest else None
-        radii = spread(self.nodes, self.order, self.errors, beside=beside, again=again)
-        for name, radius in radii.items():
-            stored, *beyond = self._stored(self.nodes[name], radius)
-            radii[name] = np.asarray(np.where(np.logical_or(*beyond), np.inf, stored))
-        return radii
 
     def _stored(self, node: Node, radius: Any) -> tuple[Any, Mask, Mask]:
         """A radius in the returned tensor; masks of sure and of possible infinities.

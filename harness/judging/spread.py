@@ -25,8 +25,7 @@ Gaussian quadratic forms, 2003 (norms).
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,7 +46,7 @@ from gradwatch.impls.graph import Node, as_array
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
 #: 99 of 100 cases (chi-squared), which is little beside the limit of 16 and more.
-PAIRS = 8
+PAIRS, WITHIN = 8, 2.0
 #: A deviation counts as linear where the rest is at most this share of its linear part.
 CURVED = SMALL
 #: The first pair once more, with perturbations of this size. Smaller ones would be lost
@@ -170,9 +169,8 @@ class Part:
 class Whole:
     """The effect of one rounding at each step on the `known` elements of a tensor.
 
-    `limit` is the largest ratio of an honest tensor; `closer` gives the tensors by more
-    evaluations. If a tensor is zero in exact arithmetic, `terms` is the norm of the
-    sums of its terms' magnitudes; else 0.
+    `limit` is the largest ratio of an honest tensor. If a tensor is zero in exact
+    arithmetic, `terms` is the norm of the sums of its terms' magnitudes; else 0.
     """
 
     value: Error
@@ -180,7 +178,6 @@ class Whole:
     parts: tuple[Part, ...]
     limit: float = LIMIT
     terms: float = 0.0
-    closer: Callable[[], dict[str, Whole]] = dict
 
     def worst(self, got: Array) -> tuple[float, str, Part, int]:
         """The largest ratio of a tensor's error to that of the evaluations.
@@ -209,6 +206,14 @@ class Whole:
             share = self.limit * total.projection / total.size
         return float(np.fmin(share, np.inf))  # of 0 / 0
 
+    def is_sure(self, got: Array, pairs: int) -> bool:
+        """Whether more pairs of evaluations would say the same of a tensor."""
+        few = WITHIN if pairs < NORMS else 1.0  # their rms may be off so far
+        ratio = few * self.worst(got)[0] / self.limit
+        if ratio > CLOSE:
+            return few == 1 < ratio
+        return not MOST / few < self.least_seen <= MOST * few
+
 
 def whole(
     nodes: Mapping[str, Node],
@@ -228,20 +233,14 @@ def whole(
     """
     draws = Draws(errors, order, once=True, again=again)
     with np.errstate(all="ignore"):
-        kept = {
-            node: _Norms(node, products, pairs)
-            for node in nodes.values()
-            if node.value.dtype.kind == "f"
-        }
+        floats = [node for node in nodes.values() if node.value.dtype.kind == "f"]
+        kept = {node: _Norms(node, products, pairs) for node in floats}
         draws.add_to(kept, pairs, TURNED)
-        risky = overflowing(draws)
-        sizes = magnitudes(order, lost=True)
+        risky, sizes = overflowing(draws), magnitudes(order, lost=True)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
-    given = errors.arithmetic.step.roundoff, AS_A_WHOLE[pairs] * alone
-    more = functools.partial(whole, nodes, order, errors, products, again=again)
-    closer = functools.cache(functools.partial(more, pairs=MORE))
+    given = errors.arithmetic.step.roundoff, AS_A_WHOLE.get(pairs, LIMIT) * alone
     return {
-        name: replace(kept[node].whole(*given, sizes[node]), closer=closer)
+        name: kept[node].whole(*given, sizes[node])
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }

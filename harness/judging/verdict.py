@@ -22,8 +22,8 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, 
 from gradwatch.harness.judging.radii import Radii, Truth
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import Error, largest, local_errors
-from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
-from gradwatch.harness.judging.spread import CLOSE, EXCUSED, Whole
+from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE, MOST, SAYS_NOTHING
+from gradwatch.harness.judging.spread import EXCUSED, PAIRS, Whole
 from gradwatch.impls.graph import Node, topological_order
 
 Tensors = Mapping[str, Array | None]
@@ -76,8 +76,8 @@ def judge_tensors(
         if name not in right.graphs and all(j.passes for j in found):
             break
         judged = tuple(
-            _named(name, source, _judgement(source, ties, n, a, dtypes.get(n, "")))
-            for n, a in tensors.items()
+            _named(name, source, _judgement(source, ties, n, tensors, dtypes))
+            for n in tensors
         )
         if name == FLUSHED:
             pairs = zip(found, judged, strict=True)
@@ -108,12 +108,13 @@ def _badness(judgements: Sequence[Judgement]) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor of the candidate's, and the reference of one reading."""
+    """A tensor of the candidate's, one of those judged, and a reading's reference."""
 
     right: Reference
     convention: str
     tensor: str
     got: Array
+    beside: tuple[str, ...] = ()
 
     @property
     def node(self) -> Node:
@@ -144,8 +145,7 @@ class _Tensor:
             judgement = judge_numbers(truth, self.got, limit, dtype, by_spread)
         if judgement.verdict == "vacuous":
             got = self._as_a_whole
-            whole = self._whole(arithmetic, got)
-            if whole is not None:
+            if (whole := self._whole(arithmetic, got)) is not None:
                 of_all = judge_whole(judgement, whole, got)
                 there = np.isfinite(self.got) | ~np.isfinite(truth.value)
                 if of_all.verdict != "agree" or there.all():
@@ -154,10 +154,11 @@ class _Tensor:
 
     def _whole(self, arithmetic: Arithmetic, got: Array) -> Whole | None:
         """The effect of roundings, from more evaluations where they decide."""
-        whole = self.radii(arithmetic).wholes.get(self.tensor)
-        if whole is None or not CLOSE < whole.worst(got)[0] / whole.limit <= 1:
-            return whole
-        return whole.closer().get(self.tensor, whole)
+        for pairs in (PAIRS, *AS_A_WHOLE):
+            whole = self.radii(arithmetic).wholes(pairs).get(self.tensor)
+            if whole is None or whole.is_sure(got, pairs):
+                break
+        return whole
 
     @property
     def _as_a_whole(self) -> Array:
@@ -180,7 +181,7 @@ class _Tensor:
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
         whole, radii = self._whole(self.own, got), self.radii()
-        excuse = radii.careless(self.right.dtype).wholes.get(self.tensor)
+        excuse = radii.careless(self.right.dtype, self.beside).wholes().get(self.tensor)
         if whole is None or excuse is None:
             return False, False
         explained, total = excuse.worst(got)[0] <= EXCUSED, excuse.parts[0]
@@ -228,12 +229,12 @@ class _Tensor:
 
     def _lost(self, own: Arithmetic, sums: str) -> Error:
         """The loss of a careless algorithm beside rounding; 0 if it is not known."""
-        careless = self.radii(own).careless(sums)
+        careless = self.radii(own).careless(sums, self.beside)
         bound = careless.bounds[self.tensor]
         with np.errstate(all="ignore"):
             lost = bound.radius - self.truth(own).radius
             if not self._sharp(bound, own).all():
-                lost = np.fmin(lost, careless.spreads[self.tensor])
+                lost = np.fmin(lost, careless.spreads()[self.tensor])
         return np.where(np.isfinite(lost), lost, 0.0)
 
     def overflowed(self) -> bool:
@@ -282,15 +283,14 @@ class _Tensor:
                 sharp |= rounding >= radii.errors.errors[self.node]
         if sharp.all():
             return bound.radius, ~sharp
-        spread = (radii.spreads_again if again else radii.spreads)[self.tensor]
+        spread = radii.spreads(again=again)[self.tensor]
         closer = ~sharp & (spread < bound.radius)
         return np.where(closer, spread, bound.radius), closer
 
 
 def allowed(right: Reference, convention: str, tensor: str) -> Error:
     """The tolerance of each element of a tensor, in the narrowest arithmetic."""
-    node = right.graphs[convention][tensor]
-    asked = _Tensor(right, convention, tensor, node.value)
+    asked = _Tensor(right, convention, tensor, right.graphs[convention][tensor].value)
     radius, _ = asked._radius(asked.own)
     with np.errstate(all="ignore"):
         return np.asarray(right.limit * radius)
@@ -310,9 +310,8 @@ def is_zero(right: Reference, tensor: str) -> bool:
 
     The gradients of a key's bias, and of a bias before a batch norm, are zero so.
     """
-    whole = right.radii().wholes.get(tensor)
-    norm = whole.limit * float(whole.parts[0].norm) if whole else np.inf
-    return whole is not None and norm < MOST * whole.terms
+    whole = right.radii().wholes(PAIRS).get(tensor)
+    return bool(whole and whole.limit * whole.parts[0].norm < MOST * whole.terms)
 
 
 def zeros_pass(right: Reference, tensor: str) -> bool:
@@ -320,7 +319,7 @@ def zeros_pass(right: Reference, tensor: str) -> bool:
     size = np.abs(right.graphs["first"][tensor].value)
     if ((allowed(right, "first", tensor) < size) & np.isfinite(size)).any():
         return False
-    whole = right.radii().wholes.get(tensor)
+    whole = right.radii().wholes().get(tensor)
     return whole is None or whole.least_seen >= 1
 
 
@@ -328,10 +327,11 @@ def _judgement(
     right: Reference,
     convention: str,
     tensor: str,
-    got: Array | None,
-    has: str,
+    tensors: Tensors,
+    dtypes: Mapping[str, str],
 ) -> Judgement:
     value, fault = right.graphs[convention][tensor].value, ""
+    got, has = tensors[tensor], dtypes.get(tensor, "")
     if got is None and is_second(tensor) and not value.any():
         # With None frameworks say that the backward is constant.
         got, has = np.zeros(value.shape), right.dtype
@@ -346,7 +346,7 @@ def _judgement(
     if got is None or fault:
         message = f"{tensor}: {fault}"
         return Judgement(tensor, "malformed", limit=right.limit, message=message)
-    asked = _Tensor(right, convention, tensor, got.astype(right.wide))
+    asked = _Tensor(right, convention, tensor, got.astype(right.wide), (*tensors,))
     for arithmetic in right.arithmetics:
         judgement = asked.judged(arithmetic)
         if judgement.verdict in ("agree", "convention", "vacuous"):

@@ -247,7 +247,7 @@ def transformer_row(layers: int, dtype: str) -> list[Any]:
 def effects(layers: int, dtype: str = "bfloat16") -> dict[str, float]:
     """The change by each mistake, over that of one rounding at each step."""
     right = Transformer(layers, dtype).reference()
-    wholes = right.radii().wholes
+    wholes = right.radii().wholes()
     model = Transformer(layers, dtype, "float64")
     exact = model.gradients({})
     found = {}

@@ -90,9 +90,10 @@ def test_one_question_asked_in_two_ways_is_answered_once():
     radii = right.radii("first", narrow)
     assert radii is right.radii()
     assert radii.bounds is radii.bounds
-    careless = radii.careless("float32")
-    assert careless is radii.careless("float32")
+    careless = radii.careless("float32", ("dx",))
+    assert careless is radii.careless("float32", ("dx",))
     assert careless.bounds["dx"] is not radii.bounds["dx"]
+    assert careless.bounds.keys() == {"dx"}  # nothing is computed for others
 
 
 def test_what_was_judged_goes_before_garbage_is_collected():

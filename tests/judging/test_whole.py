@@ -88,7 +88,7 @@ def test_what_few_evaluations_leave_open_more_decide(deep):
     """A tensor that is off by what lies between the limits of few and of many."""
     right, got = deep
     name = f"dw{DEPTH - 1}"
-    whole = right.radii().wholes[name]
+    whole = right.radii().wholes()[name]
     total = whole.parts[0]
     off = 0.5 * (1 + spread.CLOSE) * whole.limit * total.projection / total.size
     (j,) = verdicts(right, {name: whole.value * (1 + off)})
@@ -96,6 +96,32 @@ def test_what_few_evaluations_leave_open_more_decide(deep):
     assert j.verdict in ("disagree", "imprecise"), j.message
     assert j.limit == AS_A_WHOLE[spread.MORE]
     assert verdicts(right, {name: got[name]})[0].limit == spread.LIMIT
+
+
+@pytest.mark.parametrize(
+    ("off", "asked"), [(0.0, [8]), (0.85, [8, 24, 96]), (5.0, [8, 24])]
+)
+def test_evaluations_go_on_until_more_of_them_would_say_the_same(
+    monkeypatch, off, asked
+):
+    """A tensor that is too large by a share of the limit of 24 pairs."""
+    right = Reference(Asked(lambda _: layers("bfloat16"), "bfloat16"))
+    name, pairs = f"dw{DEPTH - 1}", []
+    whole = right.radii().wholes(24)[name]
+    total = whole.parts[0]
+    got = whole.value * (1 + off * whole.limit * total.projection / total.size)
+
+    def counted(*given, **how):
+        pairs.append(how["pairs"])
+        return spread.whole(*given, **how)
+
+    monkeypatch.setattr("gradwatch.harness.judging.radii.whole", counted)
+    again = Reference(Asked(lambda _: layers("bfloat16"), "bfloat16"))
+    arithmetic = again.arithmetics[-1]
+    again.arithmetics = (arithmetic,)
+    (j,) = verdicts(again, {name: got})
+    assert pairs[: len(asked)] == asked
+    assert (j.verdict == "agree") == (off == 0)
 
 
 def test_a_choice_that_rounding_hardly_ever_turns_is_not_contested():
@@ -153,7 +179,7 @@ def test_sums_in_16_bits_are_imprecise_and_not_wrong():
 def one(build, dtype="bfloat16"):
     right = Reference(Asked(lambda _: {"y": build()}, dtype))
     got = rounded_at_each_step(right.graphs["first"], dtype)["y"]
-    return right.radii().wholes["y"], got
+    return right.radii().wholes()["y"], got
 
 
 def test_equal_numbers_are_rounded_alike(monkeypatch):
@@ -213,7 +239,7 @@ def test_one_rare_choice_of_one_number_is_no_mistake(turned):
         return graph.gradient([y], [np.ones(())], [x])[0]
 
     right = Reference(Asked(lambda _: {"dx": build()}, "bfloat16"))
-    whole = right.radii().wholes["dx"]
+    whole = right.radii().wholes()["dx"]
     value = right.graphs["first"]["dx"].value
     got = value[::-1] if turned else value
     assert whole.worst(got)[0] < spread.LIMIT
@@ -257,7 +283,7 @@ def test_what_a_cancelled_mean_may_have_lost_is_not_seen():
         return {"y": x - graph.mean(x, axis=1, keepdims=True)}
 
     right = Reference(Asked(lambda _: build(), "bfloat16"))
-    found = right.radii().wholes["y"]
+    found = right.radii().wholes()["y"]
     assert found.least_seen > 1
 
 
@@ -275,7 +301,7 @@ def test_what_is_zero_but_for_the_references_own_rounding_has_no_direction():
         return {"noise": x / 3 * 3 - x, "y": x / 3 * 3 + x}
 
     right = Reference(Asked(lambda _: build(), "float32"))
-    noise, y = (right.radii().wholes[name] for name in ("noise", "y"))
+    noise, y = (right.radii().wholes()[name] for name in ("noise", "y"))
     assert all(np.isinf(part.projection).all() for part in noise.parts)
     assert all(np.isfinite(part.projection).all() for part in y.parts)
     wrong = noise.value + 1e-5

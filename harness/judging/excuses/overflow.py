@@ -387,7 +387,6 @@ def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array
 
 def _added(node: Node, terms: Sequence[Array]) -> Array:
     """The sum of all terms, also of those that the node subtracts."""
-    terms = [term.astype(np.longdouble) for term in terms]
     if operation(node) == "subtract":
         return as_array(terms[0] + terms[1])
     return computed(node, *terms)

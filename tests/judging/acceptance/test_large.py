@@ -269,7 +269,7 @@ def test_neither_radius_is_less_than_the_least(op, dtype):
     page = catalogue.load_op(op)
     case = next(iter(page.cases.values()))
     right = reference(trial(page, case, REGIMES["normal"], dtype).problem)
-    for name, measured in right.radii().spreads.items():
+    for name, measured in right.radii().spreads().items():
         node = right.graphs["first"][name]
         if node.value.dtype.kind == "f":
             least = Least(right.arithmetics[-1]).radii(node, np.arange(node.size))
@@ -344,7 +344,9 @@ def judged(right, dx):
 @pytest.mark.parametrize("radii", [0.1, 0.5, 0.9, 1.1, 2.0, 10.0])
 def test_an_error_in_a_cancelled_element_has_the_verdict_of_the_spread(rows, radii):
     right, dx = rows
-    off = np.where(right.radii().spreads["dx"] < np.inf, right.radii().spreads["dx"], 0)
+    off = np.where(
+        right.radii().spreads()["dx"] < np.inf, right.radii().spreads()["dx"], 0
+    )
     wrong = dx.copy()
     exact = right.graphs["first"]["dx"].value
     wrong[3, 7] = exact[3, 7] + radii * right.limit * off[3, 7]
