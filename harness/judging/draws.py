@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.precisions import Array, Mask
+from gradwatch.harness.judging.precisions import PRECISIONS, Array, Mask
 from gradwatch.harness.judging.rounding.analysis import (
     Error,
     Errors,
@@ -304,7 +304,8 @@ class Draws:
 
     def _digits_of(self, node: Node) -> tuple[int, Array]:
         """The number of different significands, and each element's, signs apart."""
-        digits = self.errors.arithmetic.step.digits
+        step = self.errors.arithmetic.step
+        digits = max(step.digits, PRECISIONS.get(node.precision, step).digits)
         value = np.asarray(node.value)  # random numbers are NumPy's
         part = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
         held = np.rint(np.ldexp(np.abs(part), digits))

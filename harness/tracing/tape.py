@@ -242,6 +242,7 @@ class Tape(TorchDispatchMode):
         self.views: dict[Any, fx.Node] = {}
         self.alive: list[Any] = []  # or PyTorch would use their addresses again
         self.within = 0  # operators and Functions that run below autograd
+        self.finest: float | None = None  # machine epsilon of an operator's operands
         self.resolved: list[Tensor] = []  # conjugates copied by PyTorch, below autograd
         for i, leaf in enumerate(leaves):
             node = self.program.graph.placeholder(f"leaf_{i}")
@@ -357,7 +358,7 @@ class Tape(TorchDispatchMode):
     def _emit(self, target: Any, args: Any, kwargs: Any, made: Any) -> fx.Node:
         node = self.program.graph.call_function(target, args, kwargs)
         node.meta["val"] = tree_map_only(Tensor, Geometry.of, made)
-        node.meta["place"] = callers_place()
+        node.meta |= {"place": callers_place(), "finest": self.finest or 0.0}
         return node
 
     def _note(self, target: Any, args: Any, kwargs: Any, made: Any) -> Any:
@@ -409,7 +410,10 @@ class Tape(TorchDispatchMode):
         """Run an operator's decomposition, and copy back what it writes in place."""
         given = _tensors((args, kwargs))
         args, kwargs = tree_map_only(Tensor, self._cut, (args, kwargs))
-        self.within += 1
+        before, self.within = self.finest, self.within + 1
+        if before is None:
+            types = (t.dtype for t in given if is_inexact(t))
+            self.finest = min((torch.finfo(t).eps for t in types), default=None)
         try:
             with self:
                 made = function(*args, **kwargs)
@@ -418,7 +422,7 @@ class Tape(TorchDispatchMode):
                     self._write(into, copy)
             return made
         finally:
-            self.within -= 1
+            self.finest, self.within = before, self.within - 1
 
     def _cut(self, tensor: Tensor) -> Tensor:
         """The tensor, or, where autograd ends at it, a copy without a gradient."""

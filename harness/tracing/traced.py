@@ -53,6 +53,7 @@ from gradwatch.harness.tracing.values import (
     as_it_ran,
     both,
     constant,
+    finer,
     in_type,
     is_inexact,
     joined,
@@ -63,7 +64,13 @@ from gradwatch.harness.tracing.values import (
     table,
     written_over,
 )
-from gradwatch.impls.graph import Node, recorded, topological_order, variable
+from gradwatch.impls.graph import (
+    Node,
+    recorded,
+    rounded_to,
+    topological_order,
+    variable,
+)
 
 Array = NDArray[Any]
 #: Draws of roundings with which a choice is tested. If two floats are just within reach
@@ -348,17 +355,14 @@ def interpret(
         elif node.op == "get_attr":
             held = getattr(program, node.target)
             held = held if held.layout == torch.strided else held.to_dense()
-            known[node] = _cast(held, held.dtype)
+            with rounded_to(_finer(node, widest) or ""):
+                known[node] = _cast(held, held.dtype)
         elif node.op == "output":
             read = [joined(known[reading.node]) for reading in program.readings]
             known |= untouched
             return [joined(known[out]) for out in node.args[0]], read
         else:
-            args = map_arg(node.args, known.__getitem__)
-            kwargs = map_arg(node.kwargs, known.__getitem__)
-            known[node] = rule_of(node)(*args, **kwargs)
-            if node.target not in _OURS and not is_move(name_of(node.target)):
-                known[node] = _narrowed(rounded, known[node], _meta(node), widest)
+            known[node] = _result(node, known, widest)
             known[node] = as_it_ran(known[node], ran.get(node))
             if record:
                 for made in parts(known[node]):
@@ -374,6 +378,36 @@ def _narrowed(how: Any, value: Any, meta: Sequence[Geometry], widest: float) -> 
     if not meta or not is_inexact(meta[0]):
         return value
     return narrow(how, value, torch.finfo(meta[0].dtype), widest)
+
+
+def _result(node: fx.Node, known: Mapping[Any, Any], widest: float) -> Any:
+    """An operator's result, rounded to the type that it had in the run.
+
+    The cotangent of an operand that is coarser is rounded to the operand's type.
+    """
+    own, read = _finer(node, widest), {s: known[s] for s in node.all_input_nodes}
+    types = {source: _finer(source, widest) for source in read}
+    if own:
+        coarse = [source for source, of in types.items() if of == ""]
+        read |= {s: narrow(leaf, known[s], None, widest) for s in coarse}
+    args = map_arg(node.args, read.__getitem__)
+    kwargs = map_arg(node.kwargs, read.__getitem__)
+    with rounded_to(own or ""):
+        made = rule_of(node)(*args, **kwargs)
+    if node.target in _OURS or is_move(name_of(node.target)):
+        return made
+    if any(types.values()) and own == "":
+        made = narrow(rounded, made, None, widest)
+    return _narrowed(rounded, made, _meta(node), widest)
+
+
+def _finer(node: fx.Node, widest: float) -> str | None:
+    """The precision of a result, if it is finer than all inputs'; None without floats.
+
+    Inside an operator no type is finer than its operands: that is its own affair.
+    """
+    eps = [torch.finfo(like.dtype).eps for like in _meta(node)[:1] if is_inexact(like)]
+    return finer(max(*eps, node.meta.get("finest", 0.0)), widest) if eps else None
 
 
 def rule_of(node: fx.Node) -> Rule:

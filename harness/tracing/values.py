@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.rounding.analysis import RULES, At, Error, Rule
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array, primitive
@@ -219,12 +220,18 @@ def narrow(how: Callable[..., Any], value: Any, info: Any, widest: float) -> Any
     Args:
         how: `rounded`; for an input `leaf`, as only its gradient is rounded.
         value: Nodes, or anything else, which is returned as it is.
-        info: The type's `torch.finfo` or `jax.numpy.finfo`.
+        info: The type's `torch.finfo` or `jax.numpy.finfo`; None for the inputs' own.
         widest: The machine epsilon of the widest input.
     """
-    if float(info.eps) <= widest or not parts(value):
+    if not parts(value) or (info is not None and float(info.eps) <= widest):
         return value
     return both(functools.partial(how, info=info), value)
+
+
+def finer(eps: float, widest: float) -> str:
+    """Name of the format of a machine epsilon if finer than all inputs; else empty."""
+    own = (p.name for p in PRECISIONS.values() if 2 * p.roundoff == eps)
+    return next(own, "") if eps < widest else ""
 
 
 def parts(value: Any) -> tuple[Node, ...]:
@@ -247,6 +254,8 @@ def joined(value: Any) -> Any:
 
 
 def _narrowed(x: Array, info: Any) -> Array:
+    if info is None:
+        return as_array(x)
     if str(info.dtype) == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
         return np.clip(x, -info.max, info.max)
     # Half a unit in the last place above the largest number.
@@ -256,6 +265,8 @@ def _narrowed(x: Array, info: Any) -> Array:
 
 def _error(at: At) -> Error:
     info = at.node.attributes["info"]
+    if info is None:
+        return as_array(at.e[0] + at.v + np.where(at.v != 0, at.tiny, 0.0))
     rounding = at.v * (info.eps / 2 / at.roundoff)
     least = info.smallest_normal * info.eps / 2 / at.roundoff
     return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))

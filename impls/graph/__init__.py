@@ -58,6 +58,7 @@ from gradwatch.impls.graph.engine import (
     primitive,
     recorded,
     recording,
+    rounded_to,
     topological_order,
     variable,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "recorded",
     "recording",
     "reductions",
+    "rounded_to",
     "selection",
     "share",
     "ties",

@@ -88,6 +88,19 @@ def _reflected(name: str) -> Callable[..., Node]:
     return method
 
 
+_PRECISION: ContextVar[str] = ContextVar("precision", default="")
+
+
+@contextlib.contextmanager
+def rounded_to(precision: str) -> Iterator[None]:
+    """Give nodes made inside, and their gradients' nodes, this precision."""
+    token = _PRECISION.set(precision)
+    try:
+        yield
+    finally:
+        _PRECISION.reset(token)
+
+
 class Node:
     """A known value, or one that a primitive will compute from its inputs.
 
@@ -95,11 +108,13 @@ class Node:
         dtype: The value's dtype, known before the value is.
         floating: The floating dtype of the value, or of a node it was computed from;
             None where neither the node nor any node before it is floating.
+        precision: Name of the format to which implementations round the value, if that
+            is another than the one they are computed in; see `rounded_to`.
     """
 
     __slots__ = (
         *("_shape", "_value", "attributes", "dtype", "floating", "inputs"),
-        "primitive",
+        *("precision", "primitive"),
     )
     __array_ufunc__ = None  # NumPy arrays on the left leave the operator to us
 
@@ -119,6 +134,7 @@ class Node:
             value.dtype if value is not None else self._computed_dtype()
         )
         self.floating = self._floating()
+        self.precision = _PRECISION.get()
 
     def _computed_dtype(self) -> np.dtype[Any]:
         rule = self.primitive.dtype if self.primitive else None
@@ -461,9 +477,10 @@ def gradient(
         y = stored.get(node, node)
         if node.primitive.stores:
             stored[node.inputs[0]] = y
-        parts = node.primitive.gradient(
-            reached[node], y, *node.inputs, **node.attributes
-        )
+        with rounded_to(node.precision):
+            parts = node.primitive.gradient(
+                reached[node], y, *node.inputs, **node.attributes
+            )
         record.rules.append((node, reached[node], parts))
         for i, (source, part) in enumerate(zip(node.inputs, parts, strict=True)):
             if part is None or source.dtype.kind not in FLOATING:
@@ -501,7 +518,8 @@ def _branch(node: Node, i: int, taken: Node | None) -> Node | None:
 
 
 def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:
-    reached[node] = reached[node] + part if node in reached else part
+    with rounded_to(node.precision):
+        reached[node] = reached[node] + part if node in reached else part
 
 
 def _cotangent(output: Node, cotangent: Any) -> Node:

@@ -21,7 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.impls.graph.choices import where
-from gradwatch.impls.graph.engine import Node, axes_of, recorded, summed_axes
+from gradwatch.impls.graph.engine import (
+    Node,
+    axes_of,
+    recorded,
+    rounded_to,
+    summed_axes,
+)
 from gradwatch.impls.graph.moves import gather, reshape
 
 Places = NDArray[np.intp]
@@ -74,7 +80,8 @@ class Parts:
         key = tuple(None if p is None else p.tobytes() for p in box)
         known = self._known[node]
         if key not in known:
-            known[key] = self._apart(node, box, key)
+            with rounded_to(node.precision):
+                known[key] = self._apart(node, box, key)
             if (record := recorded()) and known[key] is not node:
                 record.parts[known[key]] = node
         return known[key]

@@ -394,7 +394,7 @@ def _rounds(node: Node) -> bool:
         (node,) = node.inputs
     name = operation(node)
     also = name in ("cumulative_sum", "matmul") or (name in SUMS and terms(node) > 1)
-    return also or (name in RULES and RULES[name].rounds)
+    return not node.precision and (also or (name in RULES and RULES[name].rounds))
 
 
 class Least:
@@ -459,10 +459,12 @@ class Least:
     def _own(self, node: Node, places: Places) -> Error:
         """The magnitude of a node's own rounding, in unit roundoffs; 0 if unknown.
 
-        A sum of products also has the roundings of its products.
+        It is not known in a precision of its own. A sum of products also has the
+        roundings of its products.
         """
         name = operation(node)
-        if self.wide and name in (*SUMS, "scatter_add", "matmul"):
+        wide = self.wide and name in (*SUMS, "scatter_add", "matmul")
+        if wide or node.precision:
             return np.zeros(places.size)
         if name == "matmul":
             return self._product(node).reshape(-1)[places].astype(np.float64)

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.precisions import Arithmetic, Array
+from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT, FEW_DRAWS
 from gradwatch.impls.graph import Node, as_array
 
@@ -110,7 +110,8 @@ class At:
     `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
     roundoffs inside a sum or matrix product likewise. `inexact` has None in place of an
     E that is 0 everywhere. For a node's `own` rounding alone `e` is 0; `known` always
-    has the inputs' E.
+    has the inputs' E. All are in units of the node's own precision, which may be some
+    times `finer` than that of the graph.
     """
 
     def __init__(
@@ -120,15 +121,26 @@ class At:
         self.node, self.v = node, sizes[node]
         self.a, self.b = sizes[inputs[0]], sizes[inputs[-1]]
         self.e, self.known = carried, [errors.errors[source] for source in inputs]
+        self.arithmetic = arithmetic_of(node, errors.arithmetic)
+        self.roundoff = unit = self.arithmetic.step.roundoff
+        self.finer = errors.arithmetic.step.roundoff / unit
+        if self.finer > 1:
+            self.e, self.known = (
+                [e * self.finer for e in of] for of in (self.e, self.known)
+            )
         self.inexact = [
             None if own or errors.peaks.get(source) == 0 else error
-            for source, error in zip(inputs, carried, strict=True)
+            for source, error in zip(inputs, self.e, strict=True)
         ]
-        self.u, self.arithmetic = errors.reach, errors.arithmetic
-        self.roundoff = unit = self.arithmetic.step.roundoff
+        self.u = errors.reach / self.finer
         self.tiny = self.arithmetic.step.smallest / unit
         self.sums = self.arithmetic.sums / unit
         self.products = self.arithmetic.products / unit
+
+    def result(self, rules: Table) -> Error:
+        """E by the rules, in the unit of the graph."""
+        error = as_array(rules[operation(self.node)](self), dtype=np.float64)
+        return error / self.finer if self.finer > 1 else error
 
     @property
     def underflow(self) -> Error | float:
@@ -136,6 +148,14 @@ class At:
         if self.v.size and smallest(self.v) > 0:
             return self.tiny
         return np.where((self.a != 0) & (self.b != 0), self.tiny, 0.0)
+
+
+def arithmetic_of(node: Node, of_all: Arithmetic) -> Arithmetic:
+    """The arithmetic of a node: that of all, or its own precision's if finer."""
+    own = PRECISIONS.get(node.precision, of_all.step)
+    if own.roundoff >= of_all.step.roundoff:
+        return of_all
+    return Arithmetic(own.name, own, own.roundoff, own.roundoff, own)
 
 
 def limit_for(reduction: int) -> float:
@@ -281,7 +301,7 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
             if node.primitive and not moves(node):
                 exact = [np.zeros_like(errors.sizes[source]) for source in node.inputs]
                 at = At(node, errors, exact, own=True)
-                own = _settled(as_array(errors.rules[node.primitive.name](at)), at.v)
+                own = _settled(at.result(errors.rules), at.v)
             found[node] = own if not moves(node) and own.any() else None
     return found
 
@@ -289,20 +309,20 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
 def _error(node: Node, errors: Errors) -> Error:
     size = errors.sizes[node]
     if node.primitive is None:
-        held = errors.arithmetic.step.round(node.value)
+        step = arithmetic_of(node, errors.arithmetic).step
+        held = step.round(node.value)
         exact = held == node.value
         if exact.all():
             errors.peaks[node] = 0.0
             return np.zeros_like(size)
         off = np.abs(held - node.value)
-        lost = np.maximum(
-            size, off.astype(np.float64) / errors.arithmetic.step.roundoff
-        )
+        lost = np.maximum(size * step.roundoff, off.astype(np.float64))
+        lost /= errors.arithmetic.step.roundoff
         return np.where(exact | np.isnan(size), 0.0, lost)
     if node in errors.exact:
         return np.zeros_like(size)
     at = At(node, errors, [errors.errors[source] for source in node.inputs])
-    error = as_array(errors.rules[node.primitive.name](at), dtype=np.float64)
+    error = at.result(errors.rules)
     if error.size:
         peak = float(largest(error))
         if peak < np.inf:  # false for nan
