@@ -21,9 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.rounding.analysis import RULES, At, Error, Rule
+from gradwatch.harness.judging.rounding.analysis import (
+    RULES,
+    At,
+    Error,
+    Rule,
+    one_rounding,
+)
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array, primitive
+from gradwatch.impls.graph.engine import setting
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
@@ -47,12 +54,8 @@ def wide() -> np.dtype[Any]:
 @contextlib.contextmanager
 def in_type(dtype: np.dtype[Any]) -> Iterator[None]:
     """Give nodes made inside this dtype."""
-    token, ran = _WIDE.set(dtype), _RAN.set({})
-    try:
+    with setting(_WIDE, dtype), setting(_RAN, {}):
         yield
-    finally:
-        _WIDE.reset(token)
-        _RAN.reset(ran)
 
 
 def constant(value: Any) -> Node:
@@ -266,7 +269,7 @@ def _narrowed(x: Array, info: Any) -> Array:
 def _error(at: At) -> Error:
     info = at.node.attributes["info"]
     if info is None:
-        return as_array(at.e[0] + at.v + np.where(at.v != 0, at.tiny, 0.0))
+        return as_array(at.e[0] + one_rounding(at))
     rounding = at.v * (info.eps / 2 / at.roundoff)
     least = info.smallest_normal * info.eps / 2 / at.roundoff
     return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))

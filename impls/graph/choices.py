@@ -6,8 +6,7 @@ result; harness/judging/rounding/analysis.py computes the error that follows.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -24,6 +23,7 @@ from gradwatch.impls.graph.engine import (
     no_gradient,
     primitive,
     public,
+    setting,
     to_bool,
     variable,
 )
@@ -49,14 +49,9 @@ _OTHER = {
 _OTHER_SIDE: ContextVar[bool] = ContextVar("other_side", default=False)
 
 
-@contextlib.contextmanager
-def other_side() -> Iterator[None]:
+def other_side() -> AbstractContextManager[bool]:
     """Let comparisons built inside decide otherwise where two numbers are equal."""
-    token = _OTHER_SIDE.set(True)
-    try:
-        yield
-    finally:
-        _OTHER_SIDE.reset(token)
+    return setting(_OTHER_SIDE, True)
 
 
 def is_other_side() -> bool:

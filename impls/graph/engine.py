@@ -10,6 +10,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast
@@ -88,17 +89,25 @@ def _reflected(name: str) -> Callable[..., Node]:
     return method
 
 
-_PRECISION: ContextVar[str] = ContextVar("precision", default="")
+Value = TypeVar("Value")
 
 
 @contextlib.contextmanager
-def rounded_to(precision: str) -> Iterator[None]:
-    """Give nodes made inside, and their gradients' nodes, this precision."""
-    token = _PRECISION.set(precision)
+def setting(variable: ContextVar[Any], value: Value) -> Iterator[Value]:
+    """Give a context variable this value inside."""
+    token = variable.set(value)
     try:
-        yield
+        yield value
     finally:
-        _PRECISION.reset(token)
+        variable.reset(token)
+
+
+_PRECISION: ContextVar[str] = ContextVar("precision", default="")
+
+
+def rounded_to(precision: str) -> AbstractContextManager[str]:
+    """Give nodes made inside, and their gradients' nodes, this precision."""
+    return setting(_PRECISION, precision)
 
 
 class Node:
@@ -362,25 +371,14 @@ _RECORD: ContextVar[Record | None] = ContextVar("record", default=None)
 recorded = _RECORD.get
 
 
-@contextlib.contextmanager
-def recording() -> Iterator[Record]:
+def recording() -> AbstractContextManager[Record]:
     """Record the origin of the nodes of gradients that are built inside."""
-    record = Record()
-    token = _RECORD.set(record)
-    try:
-        yield record
-    finally:
-        _RECORD.reset(token)
+    return setting(_RECORD, Record())
 
 
-@contextlib.contextmanager
-def computing(compute: Compute) -> Iterator[None]:
+def computing(compute: Compute) -> AbstractContextManager[Compute]:
     """Compute the values of nodes inside by this function, in place of `computed`."""
-    token = _COMPUTE.set(compute)
-    try:
-        yield
-    finally:
-        _COMPUTE.reset(token)
+    return setting(_COMPUTE, compute)
 
 
 def forward(outputs: Iterable[Node]) -> None:
@@ -552,18 +550,13 @@ _PLACE: ContextVar[tuple[str, int]] = ContextVar(
 _PUT = (np.dtype(np.float64), np.dtype(np.bool_))
 
 
-@contextlib.contextmanager
-def on(device: str, least: int = WORTH) -> Iterator[None]:
+def on(device: str, least: int = WORTH) -> AbstractContextManager[tuple[str, int]]:
     """Put leaves made inside on a device of PyTorch's; "numpy" leaves them in NumPy.
 
     Only leaves of at least `least` elements are moved, of float64 or booleans. Nodes
     that depend on one of them are computed there.
     """
-    token = _PLACE.set((_WANTED or device, least))
-    try:
-        yield
-    finally:
-        _PLACE.reset(token)
+    return setting(_PLACE, (_WANTED or device, least))
 
 
 def variable(array: Any) -> Node:

@@ -27,6 +27,7 @@ from gradwatch.impls.graph.engine import (
     primitive,
     public,
     reduced,
+    setting,
 )
 from gradwatch.impls.graph.moves import broadcast_to, reshape, together
 
@@ -57,11 +58,8 @@ def ties(convention: str) -> Iterator[list[Choice]]:
     if convention not in (*TIES, SHARED):
         raise ValueError(f"no convention {convention!r}; one of {', '.join(TIES)}")
     choices: list[Choice] = []
-    token = _TIES.set((convention, choices))
-    try:
+    with setting(_TIES, (convention, choices)):
         yield choices
-    finally:
-        _TIES.reset(token)
 
 
 def convention(*among: Node, axis: int | None = None, indexed: bool = False) -> str:

@@ -498,13 +498,13 @@ def _ends(at: At, function: Callable[..., Any]) -> Error:
     return np.where(h > 0, np.where(np.isnan(reach), np.inf, reach), 0.0)
 
 
-def _rounded(at: At) -> Error:
+def one_rounding(at: At) -> Error:
     """E of one rounding of the result, which may underflow."""
     return at.v + np.where(at.v != 0, at.tiny, 0.0)
 
 
 def _monotone(at: At) -> Error:
-    return _ends(at, functools.partial(computed, at.node)) + _rounded(at)
+    return _ends(at, functools.partial(computed, at.node)) + one_rounding(at)
 
 
 def _tan(at: At) -> Error:
@@ -525,7 +525,7 @@ def _pow(at: At) -> Error:
     moved = moved + np.where(through_zero, at.v, 0.0)  # down to 0 in between
     moved = np.where(through_zero & (b - db < 0), np.inf, moved)
     certain = ~((da > 0) | (db > 0))
-    return np.where(certain, 0.0, moved / at.u) + _rounded(at)
+    return np.where(certain, 0.0, moved / at.u) + one_rounding(at)
 
 
 def _atan2(at: At) -> Error:
@@ -536,7 +536,7 @@ def _atan2(at: At) -> Error:
     # Across the cut along the negative axis the angle jumps by a whole turn.
     a, b = (source.value for source in at.node.inputs)
     jumps = (ratio > 0) & (b < 0) & (np.abs(a) <= _uncertainty(at, 0))
-    return np.where(jumps, 2 * np.pi, turned) / at.u + _rounded(at)
+    return np.where(jumps, 2 * np.pi, turned) / at.u + one_rounding(at)
 
 
 def _converted(at: At) -> Error:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.tracing.values import Complex, both, constant, ruled
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.engine import setting
 from gradwatch.impls.graph.extended import product
 
 Array = NDArray[Any]
@@ -199,11 +200,8 @@ def signs_show(results: Callable[[], Iterable[Node]]) -> bool:
     """Whether results change with an algorithm's choice of its vectors' signs."""
     right = [np.asarray(y.value, float) for y in results()]
     for bit in range(BITS):
-        token = TURNED.set(bit)
-        try:
+        with setting(TURNED, bit):
             turned = [np.asarray(y.value, float) for y in results()]
-        finally:
-            TURNED.reset(token)
         for here, there in zip(right, turned, strict=True):
             off = np.abs(there - here).max(initial=0.0)
             if off > ALIKE * np.abs(here).max(initial=0.0):
