@@ -199,13 +199,15 @@ class _Tensor:
         """A mask of sums of terms of both signs, whose own sign may change."""
         return cancels(self.node.value, magnitudes(self.radii().order)[self.node])
 
-    def explained(self, sums: str) -> tuple[bool, bool]:
-        """Whether a careless algorithm explains the errors, and is informative.
+    def explained(self, sums: str) -> tuple[bool, bool, bool]:
+        """Whether a careless algorithm explains the errors, silences all, hides a zero.
 
-        It adds one by one, in that precision, and computes a product of matrices again
-        for each use. Underflow never turns a sign where all terms have the same. A
-        number far below a unit in the last place of the possible loss shows none: a
-        lost one would be zero.
+        It silences all if its loss leaves no element that says something; it hides a
+        zero if that would pass in each element that needs the excuse. It adds one by
+        one, in that precision, and computes a product of matrices again for each use.
+        Underflow never turns a sign where all terms have the same. A number far below
+        a unit in the last place of the possible loss shows none: a lost one would be
+        zero.
         """
         own, limit = self.own, self.right.limit
         radius, _ = self._radius(own)
@@ -221,11 +223,13 @@ class _Tensor:
             turned = explained & wrong & (self.got * value < 0)
             least = PRECISIONS[sums].trace * limit * excuse
             kept = explained & wrong & (self.got != 0) & (np.abs(self.got) < least)
+            seen = (np.abs(value) > limit * excuse) | (np.abs(value) <= truth.nothing)
         if turned.any() or kept.any():
             explained &= ~(turned & small) | self._cancels
             explained &= ~kept | (small & (error <= limit * (radius + lost)))
-        tells = share_of_silent(replace(truth, radius=excuse), limit) < 1
-        return not (wrong & ~explained).any(), tells
+        silent = share_of_silent(replace(truth, radius=excuse), limit) == 1
+        hides = bool(wrong.any() and not (wrong & seen).any())
+        return not (wrong & ~explained).any(), silent, hides
 
     def _lost(self, own: Arithmetic, sums: str) -> Error:
         """The loss of a careless algorithm beside rounding; 0 if it is not known."""
@@ -360,17 +364,20 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     if lost and not asked.overflowed():
         return judgement
     sums = asked.own.step.name
-    explained, tells = asked.explained(sums)
+    explained, silent, hides = asked.explained(sums)
     if not explained:
         return judgement
-    if judgement.vacuous >= MOST or not tells:
+    tells = not (silent or hides)
+    if judgement.vacuous >= MOST or silent:
         off, tells_all = asked.as_a_whole()
         if off:
             return judgement
         tells |= tells_all
     if not tells:
-        why = "a careless algorithm may lose so much that nothing is told"
-        message = f"{judgement.message}; {why}"
+        why = "nothing is told" if silent else "zero would pass as well"
+        message = (
+            f"{judgement.message}; a careless algorithm may lose so much that {why}"
+        )
         return replace(judgement, verdict="vacuous", message=message)
     why = vanished(asked.node, asked.own) or OVERFLOWED if lost else LOSS.format(sums)
     return replace(

@@ -590,3 +590,25 @@ def test_what_is_lost_beside_one_is_lost_wholly(dtype, x):
         for factor in map(given.dtype.type, (1, 0, 1.001, 2, -1))
     ]
     assert found == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        (lambda dx, _: dx, "agree"),
+        (lambda dx, e: 1 - 1 / (1 + e), "imprecise"),
+        (lambda dx, _: dx * (np.arange(9) != 1), "vacuous"),
+        (lambda dx, _: dx * (np.arange(9) > 1), "vacuous"),
+        (lambda dx, _: dx * (np.arange(9) != 3), "disagree"),
+        (lambda dx, _: dx * (1 - 2 * (np.arange(9) == 1)), "disagree"),
+    ],
+    ids=["right", "careless", "a zero", "two", "of another element", "other sign"],
+)
+def test_no_zero_is_imprecise_where_no_other_element_has_lost_anything(made, verdict):
+    """1 - 1 / (1 + e) loses digits up to x = -36; below, it is 0, as a mistake is."""
+    logistic = Op("logistic", inputs="x", formula=lambda xp, x: xp.sigmoid(x))
+    x = np.array([-82.5, -60, -33, -25, -15, -3, 0.1, 1, 2])
+    e, y = np.exp(x), 1 / (1 + np.exp(-x))
+    dx = made(y * (1 - y), e) if verdict != "imprecise" else made(y, e) * (1 - y)
+    (found,) = judge(logistic, [x], np.ones(9), [dx])
+    assert found.verdict == verdict, found.message

@@ -100,7 +100,7 @@ def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected)
 @pytest.mark.parametrize(
     ("x", "got", "expected"),
     [
-        ([1e-30, 1e-30, 1e38, 1e38, 1e30], 0.0, "imprecise"),  # 1e-60 is 0
+        ([1e-30, 1e-30, 1e38, 1e38, 1e30], 0.0, "vacuous"),  # 1e-60 is 0
         ([1e-30, 1e-30, 1e38, 1e38, 1e30], np.inf, "agree"),
         ([1e-10, 1e-10, 1e38, 1e38, 1e20], 0.0, "nonfinite"),  # 1e-20 is not
         ([1e-10, 1e-10, 1e38, 1e38, 1e20], np.inf, "agree"),
