@@ -230,6 +230,9 @@ class Look:
         ratios = [ratio for one in compared for ratio in one[0]]
         _, *all_ = zip(*compared, strict=True)
         left, right, error = map(np.concatenate, all_)
+        if self.hasty and left.size > MANY:
+            kept = self._outside(name, node, left, np.abs(right), error, blunt)
+            left, right, error = (part[kept] for part in (left, right, error))
         size = np.abs(right)
         # Sharp ones are judged by the bound, which is at least their own rounding.
         own = _rounds(node) & (size > blunt) & (error <= limit * unit * size)
@@ -242,19 +245,9 @@ class Look:
             there = np.zeros(left.size)
             kinds = there, error / size, error
             far = np.array([kind.argmax() for kind in kinds[1:]])
-            counts = [left.size]
-            if self.hasty and looked.size > MANY:
-                self.skipped.add(name)
-                counts = [*[FEW] * FARTHEST, left.size]
-            for count in counts:
-                some = np.append(looked[:: looked.size // count | 1], far)
-                asked = left[some], size[some] > blunt, error[some], limit
-                there[some] = self._ratios(node, *asked)
-                off = np.flatnonzero(there > limit)
-                if off.size and len(counts) > 1:
-                    outside = np.ones(node.shape or (1,), bool)
-                    outside[box_of(left[off], node.shape)] = False
-                    looked = looked[outside.reshape(-1)[left[looked]]]
+            asked = left[looked], size[looked] > blunt, error[looked], limit
+            there[looked] = self._ratios(node, *asked)
+            off = np.flatnonzero(there > limit)
             some = off if off.size else np.array([there.argmax(), *far])
             by = (some[np.argsort(-kind[some])[:FARTHEST]] for kind in kinds)
             first = np.concatenate([*by, off])
@@ -264,6 +257,32 @@ class Look:
         if ratio <= limit and not vague:
             return False, ratio, np.array([place]), value
         return True, ratio, far, 0.0
+
+    def _outside(
+        self,
+        name: str,
+        node: Node,
+        left: Places,
+        size: Array,
+        error: Array,
+        blunt: float,
+    ) -> Places:
+        """Indices of elements outside the box around wrong ones, and of some of these.
+
+        Those of a few samples: where that box is known, what is in it tells no more.
+        """
+        off = np.array([kind.argmax() for kind in (error / size, error)])
+        rest = np.arange(left.size)
+        for _ in range(FARTHEST):
+            some = np.append(rest[:: rest.size // FEW | 1], off)
+            asked = left[some], size[some] > blunt, error[some], self.room
+            off = some[self._ratios(node, *asked) > self.room]
+            if off.size:
+                self.skipped.add(name)
+                outside = np.ones(node.shape or (1,), bool)
+                outside[box_of(left[off], node.shape)] = False
+                rest = rest[outside.reshape(-1)[left[rest]]]
+        return np.union1d(off, rest)
 
     def _ratios(
         self, node: Node, places: Places, sharp: Array, error: Array, limit: float
