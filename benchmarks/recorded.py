@@ -28,7 +28,8 @@ LEFT_OUT = os.environ.get("ASV_LEFT_OUT", "").split()  # see harness.history.mea
 OPS = {name: load_op(name) for name in op_names() if name not in LEFT_OUT}
 OFFERED = os.environ.get("ASV_OFFERED", "").split()  # by one of the environments
 BACKENDS = [b for b in by_default() if not OFFERED or framework_of(b) in OFFERED]
-DEVICES = ["cpu", *(["cuda"] if has_cuda() else [])]
+ASKED = os.environ.get("ASV_DEVICES", "cpu cuda").split()
+DEVICES = [device for device in ASKED if device == "cpu" or has_cuda()]
 
 #: The parameters of a benchmark, and the figures found for them, op first.
 Found = Mapping[tuple[str, ...], Figures]

@@ -309,6 +309,8 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
 
 
 _WHOLE = (np.abs, np.floor, np.ceil, np.trunc)
+#: Functions of which PyTorch takes no single number from the CPU beside a GPU's tensor.
+_STRICT = (np.logaddexp, np.logaddexp2, np.nextafter)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -338,6 +340,8 @@ def _applied(
     pairs = zip(inputs, dtypes, strict=False)
     given = [_torch(x, dtype, device) for x, dtype in pairs]
     function, target = _UFUNCS[ufunc], out[0].t if out else None
+    if ufunc in _STRICT:
+        given = [x.to(device) for x in given]
     if ufunc in _WHOLE and given[0].dtype is torch.bool:  # which PyTorch refuses
         function = torch.clone
     writes = isinstance(function, types.BuiltinFunctionType) and where is True

@@ -231,12 +231,14 @@ def _attention_dkv(
         # A row beyond the end has no weight: exp2(-inf).
         logs = tl.load(lse + head + row, mask=row < n, other=float("inf"))
         along = tl.load(delta + head + row, mask=row < n, other=0.0)
-        s = tl.dot(keys, tl.trans(queries), input_precision="ieee") * scale
-        p = tl.exp2(s - logs[None, :])
-        of_v += tl.dot(p.to(g.dtype), g, input_precision="ieee")
-        dp = tl.dot(values, tl.trans(g), input_precision="ieee")
-        ds = (p * (dp - along[None, :])).to(queries.dtype)
-        of_k += tl.dot(ds, queries, input_precision="ieee")
+        # As in the forward: a product of keys and queries may add in another order,
+        # and of large scores the exponent would be the difference of two roundings.
+        s = tl.dot(queries, tl.trans(keys), input_precision="ieee") * scale
+        p = tl.exp2(s - logs[:, None])
+        of_v += tl.dot(tl.trans(p.to(g.dtype)), g, input_precision="ieee")
+        dp = tl.dot(g, tl.trans(values), input_precision="ieee")
+        ds = (p * (dp - along[:, None])).to(queries.dtype)
+        of_k += tl.dot(tl.trans(ds), queries, input_precision="ieee")
     # The scale holds log2(e), for exp2; the gradient is that of exp.
     tl.store(dk + at, of_k * (scale * 0.6931471805599453), mask=column[:, None] < n)
     tl.store(dv + at, of_v, mask=column[:, None] < n)
