@@ -360,7 +360,7 @@ def out_of_memory(error: Exception) -> str:
     if said is None:
         return "needs more memory" if isinstance(error, MemoryError) else ""
     size, unit = float(said[1]), said[2]
-    gpu = re.search(r"total capacity of ([\d.]+ \w+)", str(error))
+    gpu = re.search(r"total capacity of (.+? free)", str(error))
     needs = f"{size / 2**30:.3g} GiB" if unit == "bytes" else f"{size:g} {unit}"
     here = f"this machine has {memory() / 2**30:.3g} GiB"
     return f"needs {needs} in one piece, and {f'the GPU has {gpu[1]}' if gpu else here}"

@@ -310,7 +310,10 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
 
 _WHOLE = (np.abs, np.floor, np.ceil, np.trunc)
 #: Functions of which PyTorch takes no single number from the CPU beside a GPU's tensor.
-_STRICT = (np.logaddexp, np.logaddexp2, np.nextafter)
+_STRICT = {
+    *(np.logaddexp, np.logaddexp2, np.nextafter),
+    *(np.logical_and, np.logical_or, np.logical_xor),
+}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -222,5 +222,5 @@ def test_out_of_memory_on_a_device_is_a_line_with_its_number():
         "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of"
         " 79.11 GiB of which 3.00 GiB is free."
     )
-    said = "needs 20 GiB in one piece, and the GPU has 79.11 GiB"
-    assert out_of_memory(error) == said
+    has = "the GPU has 79.11 GiB of which 3.00 GiB is free"
+    assert out_of_memory(error) == f"needs 20 GiB in one piece, and {has}"
