@@ -1,5 +1,7 @@
 """Careless but honest algorithms are imprecise; a lost term is wrong."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -612,3 +614,36 @@ def test_no_zero_is_imprecise_where_no_other_element_has_lost_anything(made, ver
     dx = made(y * (1 - y), e) if verdict != "imprecise" else made(y, e) * (1 - y)
     (found,) = judge(logistic, [x], np.ones(9), [dx])
     assert found.verdict == verdict, found.message
+
+
+def in_blocks_of_16(x):
+    """A logsumexp as kernels for large vocabularies find it, each step rounded."""
+    blocks = np.split(x, 4, axis=-1)
+    tops = [block.max(-1, keepdims=True) for block in blocks]
+    sums = [
+        top + np.log(np.exp(block - top).sum(-1, keepdims=True))
+        for top, block in zip(tops, blocks, strict=True)
+    ]
+    return functools.reduce(np.logaddexp, sums)
+
+
+def in_base_2(x):
+    """Likewise with exp2 and log2."""
+    power = x * np.float32(1 / np.log(2))
+    top = power.max(-1, keepdims=True)
+    total = np.exp2(power - top).sum(-1, keepdims=True)
+    return (top + np.log2(total)) * np.float32(np.log(2))
+
+
+@pytest.mark.parametrize("logsumexp", [in_blocks_of_16, in_base_2])
+@pytest.mark.parametrize("shift", [300, 1e3, 1e4])
+def test_a_softmax_may_lose_what_other_honest_logarithms_of_sums_lose(logsumexp, shift):
+    """They are off by more than the one rounding of the right logarithm."""
+    rng = np.random.default_rng(1)
+    x = (shift + rng.standard_normal((32, 64))).astype("float32")
+    dy = rng.standard_normal((32, 64)).astype("float32")
+    p = np.exp(x - logsumexp(x))
+    for off, passes in ((1.0, True), (0.0, False), (-1.0, False)):
+        dx = off * (dy - p * dy.sum(-1, keepdims=True))
+        (j,) = judge("log_softmax", [x], dy, [dx], attributes={"axis": 1})
+        assert j.passes is passes, j.message
