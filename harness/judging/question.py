@@ -13,6 +13,7 @@ from gradwatch.harness.judging.acceptance.large import FARTHEST, LARGE, Look, bo
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Array
 from gradwatch.harness.judging.reference import Asked, Reference, require_subnormals
+from gradwatch.harness.judging.rounding.thresholds import SMALL
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 from gradwatch.impls.graph.parts import Box, Parts, deep_calls
@@ -90,9 +91,11 @@ class Question(Asked):
                     part = self._in_part(far, looked)
                 if not any(part[n].passes for n in looked.skipped & part.keys()):
                     break
-            # The elements farthest off are no fair sample, and reject nothing alone.
+            # The elements farthest off are no fair sample: alone they reject nothing,
+            # and do not tell whether half of all are vacuous.
             if looked.size <= MOST:
-                part = {n: j for n, j in part.items() if j.verdict == "agree"}
+                sure = {n for n, j in part.items() if j.verdict == "agree"}
+                part = {n: part[n] for n in sure if part[n].vacuous <= SMALL}
             found = part | looked.judgements
         left = {name: array for name, array in got.items() if name not in found}
         if left:

@@ -26,12 +26,12 @@ Gaussian quadratic forms, 2003 (norms).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.draws import Draws, Pair, halves
+from gradwatch.harness.judging.draws import ALIKE, Draws, Pair, halves
 from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
 from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import Error, Errors, limit_for
@@ -49,9 +49,12 @@ from gradwatch.impls.graph import Node, as_array
 PAIRS, WITHIN = 8, 2.0
 #: A deviation counts as linear where the rest is at most this share of its linear part.
 CURVED = SMALL
-#: The first pair once more, with perturbations of this size. Smaller ones would be lost
-#: in the roundings of the wide type, where that is no wider than float64.
+#: A pair once more, with perturbations of this size. Smaller ones would be lost in the
+#: roundings of the wide type, where that is no wider than float64.
 AGAIN = SMALL
+#: Pairs drawn once more. An element that the first moves little looks linear there (one
+#: of 15 in rows that are scaled to one length): if any is not, the second is asked too.
+TESTED = 2
 #: Pairs of evaluations of honest size, the degrees of freedom of Student's t; `MORE` of
 #: them decide from this share of the limit on.
 NORMS, MORE = AS_A_WHOLE
@@ -75,15 +78,21 @@ def spread(
 ) -> dict[str, Error]:
     """The radius of each tensor, infinite where the spread may not accuse.
 
-    It costs 2 * (PAIRS + 1) evaluations, and 2 * PILOTS of the operands of choices, and
-    is the same every time. With errors `beside` these it is the radius of the excess
-    over them. `again` rounds a product of matrices for each use.
+    It costs 2 * (PAIRS + 1) evaluations or two more, 2 * PILOTS of the operands of
+    choices, and is the same every time. With errors `beside` these it is the radius of
+    the excess over them. `again` rounds a product of matrices for each use.
     """
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
         draws.add_to(moments, PAIRS)
-        smaller = draws.pair(np.random.default_rng(0), moments, AGAIN, together=True)
+        for number in range(TESTED):
+            rng, alike = np.random.default_rng(number), not number % ALIKE
+            smaller = draws.pair(rng, moments, AGAIN, together=alike)
+            for node, of_it in moments.items():
+                of_it.test(number, smaller[node])
+            if all(of_it.straight.all() for of_it in moments.values()):
+                break
         unknown = overflowing(draws)
         floor = errors.arithmetic.step.floor
         return {
@@ -92,7 +101,7 @@ def spread(
                 np.inf,
                 # Beside larger perturbations underflow is lost in the wide type.
                 np.maximum(
-                    moments[node].radius(smaller[node], draws.scale * errors.limit),
+                    moments[node].radius(draws.scale * errors.limit),
                     np.where(node.value != 0, floor, 0.0),
                 ),
             )
@@ -115,39 +124,46 @@ class _Moments:
     """Sums over the pairs: squares of the linear parts (`odd`) and rests (`even`).
 
     In units of an element's first deviation, or of the tensor's largest where that is
-    0, so that no square underflows; np.hypot takes six times as long.
+    0, so that no square underflows; np.hypot takes six times as long. `first` are the
+    linear parts of the pairs to be drawn again, `straight` the linear elements.
     """
 
     node: Node
     odd: Any = 0.0
     even: Any = 0.0
-    first: Any = None
+    first: list[Error] = field(default_factory=list)
     unit: Any = None
+    straight: Any = True
 
     def add(self, *moved: Error) -> None:
         if self.unit is None:
-            self.first, size = moved[0], np.abs(moved[0])
+            size = np.abs(moved[0])
             largest = np.max(size, initial=0.0, where=np.isfinite(size))
             self.unit = np.where(size > 0, size, largest or 1.0)
+        if len(self.first) < TESTED:
+            self.first.append(moved[0])
         odd, even = (np.square(part / self.unit) for part in moved)
         self.odd, self.even = self.odd + odd, self.even + even
 
-    def radius(self, again: Pair, limit: float) -> Error:
+    def test(self, number: int, again: Pair) -> None:
+        """Test the elements with this pair once more, perturbed by `AGAIN` as much."""
+        moved = halves(self.node, again)
+        if self.unit is None or moved is None:
+            self.straight = np.isfinite(self.node.value)
+            return
+        odd, even = (self.unit * np.sqrt(s / PAIRS) for s in (self.odd, self.even))
+        bent = np.abs(moved[0] / AGAIN - self.first[number])
+        self.straight &= (even <= CURVED * odd) & (bent <= CURVED * odd)
+        self.straight &= np.isfinite(self.node.value)
+
+    def radius(self, limit: float) -> Error:
         """The root mean square of the deviations; infinite where they are not linear.
 
-        `again` is the first pair once more, with perturbations of size `AGAIN`; the
-        others were `limit` radii large.
+        The perturbations were `limit` radii large.
         """
-        shape, moved = self.node.shape, halves(self.node, again)
-        if self.unit is None or moved is None:
-            return np.where(np.isfinite(self.node.value), 0.0, np.inf)
-        scale = self.unit / PAIRS**0.5
-        odd, even = scale * np.sqrt(self.odd), scale * np.sqrt(self.even)
-        bent = np.abs(moved[0] / AGAIN - self.first)
-        straight = (even <= CURVED * odd) & (bent <= CURVED * odd)
-        straight &= np.isfinite(self.node.value)
-        radius = np.where(straight, odd / limit, np.inf)
-        return as_array(np.broadcast_to(radius, shape), dtype=np.float64)
+        odd = 0.0 if self.unit is None else self.unit * np.sqrt(self.odd / PAIRS)
+        radius = np.where(self.straight, odd / limit, np.inf)
+        return as_array(np.broadcast_to(radius, self.node.shape), dtype=np.float64)
 
 
 @dataclass(frozen=True)

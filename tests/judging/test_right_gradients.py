@@ -41,7 +41,15 @@ RMS = IMAGE | {"op": "rms_norm", "dtype": "float32", "x": 1e9, "dy": 1e30}
 RMS |= {"verdict": "nonfinite"}
 ALONE = IMAGE | {"op": "layer_norm", "tensor": "dweight", "case": "1-1-1 eps=1e-05"}
 STUCK = IMAGE | {"op": "prod", "backend": "torch_custom", "dtype": "float16"}
-PLACES = STUCK | {"op": "conv2d", "dtype": "bfloat16", "tensor": "y"}
+STUCK |= {"x": 1e-3}
+SLOPE = IMAGE | {"op": "softplus", "dtype": "bfloat16", "x": 25.5, "dy": 1e30}
+SLOPE |= {"verdict": "nonfinite"}
+FLUSHED = IMAGE | {"op": "masked_attention", "backend": "torch_custom", "tensor": "dq"}
+FLUSHED |= {"dtype": "bfloat16", "v": 1e-40}
+REST = IMAGE | {"op": "avg_pool2d", "dtype": "bfloat16", "tensor": "y"}
+REST |= {"regime": "binades", "backend": "torch_custom"}
+PLACES = IMAGE | {"op": "conv2d", "backend": "torch_custom"}
+PLACES |= {"dtype": "bfloat16", "tensor": "y"}
 PLACES |= {"weight": np.ones((3, 1, 17, 17), np.float32)}
 
 
@@ -56,6 +64,10 @@ def covered(seen):
     if "weight" in seen:
         inputs = {**drawn.problem.inputs, "weight": seen["weight"]}
         drawn = replace(drawn, problem=replace(drawn.problem, inputs=inputs))
+    if "v" in seen:
+        inputs = {**drawn.problem.inputs}
+        inputs["v"] = np.full_like(inputs["v"], seen["v"])
+        drawn = replace(drawn, problem=replace(drawn.problem, inputs=inputs))
     if at := seen.get("x"):
         dy = [np.full_like(a, seen.get("dy", 1.0)) for a in drawn.problem.cotangents]
         inputs = {n: np.full_like(a, 1.0) for n, a in drawn.problem.inputs.items()}
@@ -69,7 +81,10 @@ def covered(seen):
 
 @pytest.mark.parametrize(
     "seen",
-    [IMAGE, CHANNEL, NORM, HIDDEN, ADDED, GAINED, ELU, RMS, ALONE, STUCK, PLACES],
+    [
+        *(IMAGE, CHANNEL, NORM, HIDDEN, ADDED, GAINED, ELU, RMS, ALONE, STUCK),
+        *(PLACES, SLOPE, FLUSHED, REST),
+    ],
 )
 def test_what_was_seen_is_a_known_defect(seen):
     assert covered(seen)
@@ -99,6 +114,12 @@ def test_what_was_seen_is_a_known_defect(seen):
         ALONE | {"tensor": "dbias"},
         STUCK | {"dtype": "bfloat16"},
         STUCK | {"tensor": "y"},
+        STUCK | {"x": 1.0},
+        SLOPE | {"x": 5.0},
+        SLOPE | {"verdict": "disagree"},
+        FLUSHED | {"v": 1.0},
+        FLUSHED | {"dtype": "float32"},
+        REST | {"regime": "large"},
         PLACES | {"dtype": "float16"},
         PLACES | {"tensor": "dx"},
     ],

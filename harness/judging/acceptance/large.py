@@ -243,7 +243,7 @@ class Look:
         looked, far = np.flatnonzero(~own), left[:0]
         if looked.size:
             there = np.zeros(left.size)
-            kinds = there, error / size, error
+            kinds = there, *self._ranked(got.reshape(-1)[left], size, error)
             far = np.array([kind.argmax() for kind in kinds[1:]])
             asked = left[looked], size[looked] > blunt, error[looked], limit
             there[looked] = self._ratios(node, *asked)
@@ -283,6 +283,12 @@ class Look:
                 outside[box_of(left[off], node.shape)] = False
                 rest = rest[outside.reshape(-1)[left[rest]]]
         return np.union1d(off, rest)
+
+    def _ranked(self, got: Array, size: Error, error: Error) -> tuple[Error, Error]:
+        """Relative errors and errors, 0 of infinities of values beyond the range."""
+        due = np.isinf(got) & (size >= self.arithmetic.stored.beyond)
+        rest = np.where(due, 0.0, error)
+        return rest / size, rest
 
     def _ratios(
         self, node: Node, places: Places, sharp: Array, error: Array, limit: float

@@ -12,6 +12,7 @@ from gradwatch.harness.judging.acceptance.sample import Sample
 from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import graph
 from gradwatch.impls.graph.moves import gather, scatter_add
 from gradwatch.impls.graph.parts import Parts
@@ -149,6 +150,34 @@ def test_a_wrong_element_of_a_large_tensor_is_found_and_named(name, monkeypatch)
         assert j.tensor == tensor, planted
         assert wrong[tensor][j.worst_index] != got[tensor][j.worst_index]
         assert "right" not in question_.__dict__  # nothing was judged in full
+
+
+def both_ways(build, got, monkeypatch):
+    """The verdicts of a float16 tensor by a part of it first, and in full."""
+    for name in ("FULL", "OPERATION"):
+        monkeypatch.setattr(question, name, 0)
+    dtypes = dict.fromkeys(got, "float16")
+    ways = (
+        Question(build, "float16").judge(got, dtypes),
+        judge_tensors(Question(build, "float16").right, got, dtypes),
+    )
+    return [judged.verdict for (judged,) in ways]
+
+
+def test_infinities_that_are_due_hide_none_that_another_order_makes(monkeypatch):
+    """Of (300 a) b, a from 300 to 900, the first are beyond float16, and others not."""
+    a = (300 + 600 * RNG.random((20_000, 1))).astype("float16")
+    b = np.where(np.arange(20_000) < 8_000, 3.0, 0.1).reshape(-1, 1).astype("float16")
+
+    def build(wide):
+        left, right = (graph.variable(v.astype(wide)) for v in (a, b))
+        return {"y": left * 300.0 * right}
+
+    with np.errstate(over="ignore"):
+        got = {"y": a * np.float16(300) * b}
+    assert np.isinf(got["y"]).all()
+    part, full = both_ways(build, got, monkeypatch)
+    assert part == full == "vacuous"
 
 
 def test_what_was_looked_at_is_said(monkeypatch):
