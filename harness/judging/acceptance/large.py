@@ -269,7 +269,7 @@ class Look:
     ) -> Places:
         """Indices of elements outside the box around wrong ones, and of some of these.
 
-        Those of a few samples: where that box is known, what is in it tells no more.
+        The elements inside tell no more where that box is known, so few are sampled.
         """
         off = np.array([kind.argmax() for kind in (error / size, error)])
         rest = np.arange(left.size)
