@@ -457,6 +457,9 @@ def _total(node: Node, exponents: list[Exponents]) -> Exponents:
         return np.where(np.isfinite(exponent), exponent, 0.0)
     largest = max((float(e.max()) for e in exponents if e.size), default=0.0)
     largest = max(largest, -1e300)  # where all terms are zero
-    terms = [np.exp2(e.astype(np.longdouble) - largest) for e in exponents]
+    finite = (np.min(e, initial=0.0, where=np.isfinite(e)) for e in exponents)
+    near = largest - min(finite) < -np.finfo(np.float64).minexp
+    wide: Any = np.float64 if near else np.longdouble  # five times as slow
+    terms = [np.exp2(e.astype(wide) - largest) for e in exponents]
     exponent = (np.log2(_added(node, terms)) + largest).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)
