@@ -33,6 +33,7 @@ from gradwatch.harness.tracing.values import (
     as_mask,
     both,
     constant,
+    finer,
     in_type,
     is_number,
     joined,
@@ -214,15 +215,22 @@ class Walk:
         """A value from JAX's array: a node if of floats, else the array."""
         if not is_inexact(value.dtype):
             return value
-        if is_complex(value.dtype):
-            return Complex.of(np.asarray(value))
-        return constant(np.asarray(value, np.float64))
+        with graph.rounded_to(self.finer(value.dtype)):
+            if is_complex(value.dtype):
+                return Complex.of(np.asarray(value))
+            return constant(np.asarray(value, np.float64))
 
     def literal(self, atom: Any) -> Any:
         """A literal; if a float, the shortest decimal that rounds to JAX's number."""
         value = np.asarray(atom.val).astype(atom.aval.dtype)
         plain = is_inexact(value.dtype) and not is_complex(value.dtype)
-        return constant(float(str(value))) if plain else self.held(value)
+        with graph.rounded_to(self.finer(value.dtype)):
+            return constant(float(str(value))) if plain else self.held(value)
+
+    def finer(self, dtype: Any) -> str:
+        """The precision of a value, if it is finer than all inputs'."""
+        known = dtype is not None and is_inexact(dtype)
+        return finer(float(jnp.finfo(dtype).eps), self.widest) if known else ""
 
     def equation(self, equation: Any, args: list[Any]) -> Sequence[Any]:
         """The values of one equation's variables."""
@@ -242,10 +250,18 @@ class Walk:
             return [self.held(v) for v in computed(equation, args)]
         if not floating and name not in DECIDED and "callback" not in name:
             return computed(equation, args) if types else []
-        made = self.by_table(equation, args)
+        given = (getattr(v.aval, "dtype", None) for v in equation.invars)
+        own, of = self.finer(types[0]), [*map(self.finer, given)]
+        if own:  # the cotangent of a coarser operand is rounded to the operand's type
+            pairs = zip(args, of, strict=True)
+            args = [a if t else narrow(leaf, a, None, self.widest) for a, t in pairs]
+        with graph.rounded_to(own):
+            made = self.by_table(equation, args)
         made = made if isinstance(made, (tuple, list)) else [made]
         if name in MOVES:
             return made
+        if any(of) and not own and floating:
+            made = [narrow(rounded, y, None, self.widest) for y in made]
         return [
             narrow(rounded, y, jnp.finfo(t), self.widest) if is_inexact(t) else y
             for y, t in zip(made, types, strict=True)

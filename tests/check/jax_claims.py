@@ -41,6 +41,54 @@ def with_backward(function, backward):
     return own
 
 
+def angles_in_float32_hide_no_rotation():
+    """At positions from 2000 on: in bfloat16 all of them are the same."""
+
+    def rotated(q, turn=1.0):
+        position = jnp.arange(2000, 2000 + q.shape[-2])[:, None].astype(jnp.float32)
+        angle = position * 10000.0 ** (-jnp.arange(4, dtype=jnp.float32) / 4)
+        c, s = jnp.cos(angle).astype(q.dtype), turn * jnp.sin(angle).astype(q.dtype)
+        a, b = q[..., :4], q[..., 4:]
+        return jnp.concatenate((a * c - b * s, b * c + a * s), -1)
+
+    q = jnp.asarray(RNG.standard_normal((2, 6, 8)), jnp.bfloat16)
+    found = check(rotated, None, [q], quick=True)
+    assert {j.verdict for j in found} == {"agree"}, str(found)
+    turned = with_backward(lambda q: rotated(q), lambda q, dy: rotated(dy))
+    assert not check(rotated, turned, [q], quick=True).passes  # rotated(dy, -1.0)
+
+
+def a_step_in_float32_excuses_no_rounding_to_bfloat16():
+    def wave(x):
+        return jnp.sin(300.0 * x.astype(jnp.float32)).astype(x.dtype)
+
+    def with_slope(factor, rounded):
+        def back(x, dy):
+            angle = (300.0 * x.astype(jnp.float32)).astype(rounded)
+            slope = jnp.cos(angle.astype(jnp.float32)) * (300.0 * factor)
+            return (dy.astype(jnp.float32) * slope).astype(dy.dtype)
+
+        return with_backward(wave, back)
+
+    x = jnp.asarray(RNG.standard_normal((8, 9)), jnp.bfloat16)
+    for factor, rounded in ((1.0, "float32"), (1.2, "float32"), (1.0, "bfloat16")):
+        found = check(wave, with_slope(factor, rounded), [x], quick=True)
+        assert found.passes is ((factor, rounded) == (1.0, "float32")), str(found)
+
+
+def a_cotangent_is_rounded_where_it_leaves_the_finer_type():
+    def loss(x):
+        x = x.astype(jnp.float32)
+        return (x * jax.nn.softmax(x, -1)).sum(-1)
+
+    def halved(x):
+        return loss(x) / 2 + lax.stop_gradient(loss(x)) / 2
+
+    x = jnp.asarray(RNG.standard_normal((4, 9)), jnp.bfloat16)
+    assert check(loss, None, [x], quick=True).passes
+    assert not check(loss, halved, [x], quick=True).passes
+
+
 #: Functions whose nodes and gradients have to be those of JAX in float64.
 SAME = {
     "softmax": (jax.nn.softmax, X),
