@@ -52,9 +52,9 @@ CURVED = SMALL
 #: A pair once more, with perturbations of this size. Smaller ones would be lost in the
 #: roundings of the wide type, where that is no wider than float64.
 AGAIN = SMALL
-#: Pairs drawn once more. An element that the first moves little looks linear there (one
-#: of 15 in rows that are scaled to one length): if any is not, the second is asked too.
-TESTED = 2
+#: Pairs drawn once more, until one shows no further element that is not linear: what a
+#: pair moves little looks linear there (one of 15 in rows scaled to one length).
+TESTED = 4
 #: Pairs of evaluations of honest size, the degrees of freedom of Student's t; `MORE` of
 #: them decide from this share of the limit on.
 NORMS, MORE = AS_A_WHOLE
@@ -78,9 +78,9 @@ def spread(
 ) -> dict[str, Error]:
     """The radius of each tensor, infinite where the spread may not accuse.
 
-    It costs 2 * (PAIRS + 1) evaluations or two more, 2 * PILOTS of the operands of
-    choices, and is the same every time. With errors `beside` these it is the radius of
-    the excess over them. `again` rounds a product of matrices for each use.
+    It costs 2 * (PAIRS + 1) to 2 * (PAIRS + TESTED) evaluations, 2 * PILOTS of the
+    operands of choices, and is the same every time. With errors `beside` these it is
+    the radius of the excess over them. `again` rounds a product for each use.
     """
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
@@ -89,9 +89,7 @@ def spread(
         for number in range(TESTED):
             rng, alike = np.random.default_rng(number), not number % ALIKE
             smaller = draws.pair(rng, moments, AGAIN, together=alike)
-            for node, of_it in moments.items():
-                of_it.test(number, smaller[node])
-            if all(of_it.straight.all() for of_it in moments.values()):
+            if not sum(m.test(number, smaller[node]) for node, m in moments.items()):
                 break
         unknown = overflowing(draws)
         floor = errors.arithmetic.step.floor
@@ -145,16 +143,19 @@ class _Moments:
         odd, even = (np.square(part / self.unit) for part in moved)
         self.odd, self.even = self.odd + odd, self.even + even
 
-    def test(self, number: int, again: Pair) -> None:
-        """Test the elements with this pair once more, perturbed by `AGAIN` as much."""
+    def test(self, number: int, again: Pair) -> int:
+        """Count further elements that are not linear in this pair, `AGAIN` as large."""
         moved = halves(self.node, again)
         if self.unit is None or moved is None:
             self.straight = np.isfinite(self.node.value)
-            return
+            return 0
         odd, even = (self.unit * np.sqrt(s / PAIRS) for s in (self.odd, self.even))
         bent = np.abs(moved[0] / AGAIN - self.first[number])
-        self.straight &= (even <= CURVED * odd) & (bent <= CURVED * odd)
-        self.straight &= np.isfinite(self.node.value)
+        straight = (even <= CURVED * odd) & (bent <= CURVED * odd)
+        straight &= np.isfinite(self.node.value)
+        found = np.count_nonzero(self.straight & ~straight)
+        self.straight &= straight
+        return int(found)
 
     def radius(self, limit: float) -> Error:
         """The root mean square of the deviations; infinite where they are not linear.
