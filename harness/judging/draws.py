@@ -200,10 +200,15 @@ class Draws:
     ) -> Iterator[dict[Node, Pair]]:
         """Pairs of evaluations, `count` of them; in some, equal digits round alike."""
         self._contest(least)
-        for i in range(count):
-            together, alike = i % ALIKE == 0, self.once and i % 2 == 1
-            rng = np.random.default_rng(i)
-            yield self.pair(rng, keep, together=together, alike=alike)
+        for number in range(count):
+            yield self.numbered(number, keep)
+
+    def numbered(
+        self, number: int, keep: Collection[Node], share: float = 1.0
+    ) -> dict[Node, Pair]:
+        """The values of the pair of this number, with perturbations times `share`."""
+        rng, alike = np.random.default_rng(number), self.once and number % 2 == 1
+        return self.pair(rng, keep, share, together=number % ALIKE == 0, alike=alike)
 
     @np.errstate(all="ignore")
     def pair(

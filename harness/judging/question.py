@@ -94,8 +94,11 @@ class Question(Asked):
             # The elements farthest off are no fair sample: alone they reject nothing,
             # and do not tell whether half of all are vacuous.
             if looked.size <= MOST:
-                sure = {n for n, j in part.items() if j.verdict == "agree"}
-                part = {n: part[n] for n in sure if part[n].vacuous <= SMALL}
+                part = {
+                    name: judgement
+                    for name, judgement in part.items()
+                    if judgement.verdict == "agree" and judgement.vacuous <= SMALL
+                }
             found = part | looked.judgements
         left = {name: array for name, array in got.items() if name not in found}
         if left:

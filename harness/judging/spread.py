@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.draws import ALIKE, Draws, Pair, halves
+from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
 from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import Error, Errors, limit_for
@@ -87,8 +87,7 @@ def spread(
     with np.errstate(all="ignore"):
         draws.add_to(moments, PAIRS)
         for number in range(TESTED):
-            rng, alike = np.random.default_rng(number), not number % ALIKE
-            smaller = draws.pair(rng, moments, AGAIN, together=alike)
+            smaller = draws.numbered(number, moments, AGAIN)
             if not sum(m.test(number, smaller[node]) for node, m in moments.items()):
                 break
         unknown = overflowing(draws)

@@ -231,7 +231,10 @@ class Look:
         _, *all_ = zip(*compared, strict=True)
         left, right, error = map(np.concatenate, all_)
         if self.hasty and left.size > MANY:
-            kept = self._outside(name, node, left, np.abs(right), error, blunt)
+            there = got.reshape(-1)[left]
+            kept = self._outside(node, left, there, np.abs(right), error, blunt)
+            if kept.size < left.size:
+                self.skipped.add(name)
             left, right, error = (part[kept] for part in (left, right, error))
         size = np.abs(right)
         # Sharp ones are judged by the bound, which is at least their own rounding.
@@ -260,9 +263,9 @@ class Look:
 
     def _outside(
         self,
-        name: str,
         node: Node,
         left: Places,
+        got: Array,
         size: Array,
         error: Array,
         blunt: float,
@@ -271,14 +274,13 @@ class Look:
 
         The elements inside tell no more where that box is known, so few are sampled.
         """
-        off = np.array([kind.argmax() for kind in (error / size, error)])
+        off = np.array([kind.argmax() for kind in self._ranked(got, size, error)])
         rest = np.arange(left.size)
         for _ in range(FARTHEST):
             some = np.append(rest[:: rest.size // FEW | 1], off)
             asked = left[some], size[some] > blunt, error[some], self.room
             off = some[self._ratios(node, *asked) > self.room]
             if off.size:
-                self.skipped.add(name)
                 outside = np.ones(node.shape or (1,), bool)
                 outside[box_of(left[off], node.shape)] = False
                 rest = rest[outside.reshape(-1)[left[rest]]]
