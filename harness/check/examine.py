@@ -20,6 +20,7 @@ from gradwatch.harness.check.report import Row
 from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.diagnosis.sweep import Sweep
 from gradwatch.harness.judging.draws import Draws, halves
+from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
@@ -467,7 +468,8 @@ class Growth:
     def __init__(self, right: Reference) -> None:
         self.sweep, narrowest = Sweep(right.build, "first"), right.arithmetics[-1]
         order = self.sweep.order
-        draws = Draws(running_errors(order, narrowest, right.limit), order, once=True)
+        errors = running_errors(order, narrowest, right.limit)
+        draws, self.risky = Draws(errors, order, once=True), risks(order, errors)
         self.least, self.arithmetic = narrowest.step.roundoff, narrowest
         with np.errstate(all="ignore"):
             pairs = draws.pair(np.random.default_rng(0), {*order})
@@ -488,6 +490,8 @@ class Growth:
             return f"it is undefined (nan) in {undefined} of {end.size} elements"
         if not of.radius < np.inf and (lost := vanished(end, self.arithmetic)):
             return f"{lost}: compute with it in float32, or take a larger one"
+        if not of.radius < np.inf and (said := self._overflow(end)):
+            return f"{said}: float64 tells more"
         behind = dict.fromkeys([end])
         for node in reversed(graph.topological_order([end])):
             if node in behind:  # without inputs whose errors are negligible in it
@@ -498,11 +502,8 @@ class Growth:
             return shares[node] / max((shares[s] for s in node.inputs), default=1.0)
 
         most = [n for n in behind if shares[n] >= SMALL * min(shares[end], 1.0)]
-        step, sweep = max(most, key=growth), self.sweep
-        before = reversed(graph.topological_order([step]))
-        rule = next((sweep.made[n][0] for n in before if n in sweep.made), step)
-        term = sweep.term(step) if step in sweep.flows else sweep.quoted(step)
-        said = f"rounding grows {growth(step):,.0f}-fold in {term}{sweep.line(rule)}"
+        step = max(most, key=growth)
+        said = f"rounding grows {growth(step):,.0f}-fold in {self._named(step)}"
         if growth(step) < 1 / SAYS_NOTHING:
             much = shares[end] / self.least
             said = f"rounding grows {much:,.0f}-fold in all, in no step by much"
@@ -510,3 +511,18 @@ class Growth:
                 said = of.message.rpartition("; ")[2]
         more = ", or more numbers in its sums (a larger batch)" if of.compute else ""
         return f"{said}: float64 tells more{more}"
+
+    def _overflow(self, step: Node) -> str:
+        """The first step whose overflow reaches this one, in words; "" if none does."""
+        narrow = self.arithmetic.step
+        while before := [s for s in step.inputs if s in self.risky]:
+            step = before[0]
+        overflows = step in self.risky and (np.abs(step.value) >= narrow.beyond).any()
+        return f"{self._named(step)} overflows in {narrow.name}" if overflows else ""
+
+    def _named(self, step: Node) -> str:
+        """The term of a step, and its line."""
+        sweep, before = self.sweep, reversed(graph.topological_order([step]))
+        rule = next((sweep.made[n][0] for n in before if n in sweep.made), step)
+        term = sweep.term(step) if step in sweep.flows else sweep.quoted(step)
+        return f"{term}{sweep.line(rule)}"

@@ -381,6 +381,22 @@ def test_a_step_in_which_terms_cancel_is_named_with_a_way_round():
     assert "could be said of dx" not in str(check(net, None, [many], quick=True))
 
 
+def test_a_step_that_overflows_is_named_not_blamed_on_rounding():
+    """The square of 1e30, in float32 alone; the norm itself is of order 1."""
+
+    def norm(x, w):
+        return F.rms_norm(x, w.shape, w)
+
+    x, w = torch.randn(4, 8) * 1e30, torch.randn(8)
+    found = check(norm, None, [x, w], quick=True)
+    assert {name for name, _ in found.silent} == {"y", "dx", "dw"}
+    said = "nothing could be said of y, dx, dw in float32; `square(x)` (test_domain.py"
+    assert said in str(found)
+    assert "return F.rms_norm(x, w.shape, w)) overflows in float32" in str(found)
+    assert "rounding grows" not in str(found)
+    assert check(norm, None, [x, w], quick=True, dtypes="float64").passes
+
+
 def test_a_gradient_that_the_function_does_not_have_is_not_blamed_on_rounding():
     """The slope of p log p at 0 is infinite, of which frameworks make nan."""
 
