@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from gradwatch.harness.diagnosis.sweep import (
     NUMBERS,
     Array,
+    At,
     Edit,
+    Edits,
     Make,
     Sweep,
     factored,
@@ -55,7 +57,11 @@ _VALUES: Sequence[Form] = (
 )
 _MASKS: Sequence[Form] = (
     (5, "{} is not applied", np.ones_like),
+    (5, "{} is not applied", np.zeros_like),  # where it is true for what is left out
     (5, "{} is inverted", np.logical_not),
+)
+_COMPLEX: Sequence[Form] = (
+    (4, "the conjugate of {} stands for it", lambda x: x * (1, -1)),
 )
 _SQUARES: Sequence[Form] = ((5, "{} is transposed", lambda x: np.swapaxes(x, -1, -2)),)
 _MATRICES: Sequence[Form] = (
@@ -94,6 +100,7 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
 def forms(x: Array, digits: int) -> Iterator[Form]:
     """Replacements of a value of so many digits, computed from it alone."""
     yield from (*_VALUES, *_roundings(digits)) if x.dtype.kind != "b" else _MASKS
+    yield from _COMPLEX if x.shape[-1:] == (2,) and x.dtype.kind != "b" else ()
     if x.ndim > 1:
         yield from _SQUARES if x.shape[-1] == x.shape[-2] else ()
         yield from _MATRICES
@@ -162,6 +169,7 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     for other, (cost, how, words) in itertools.product(others, _BY):
         text = f"{{term}} is {words} by {{0}}"
         yield Edit(cost, text, (node, other), {node: by(how, node, other)})
+    yield from () if end else of_rule(node, sweep, digits)
     for i, source in enumerate(node.inputs):
         if source not in sweep.flows:
             alike = near(source, sweep)
@@ -172,6 +180,51 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
             yield Edit(5, text, (source,), {node: by(np.asarray, source)})
 
 
+def of_rule(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Edits of a whole rule: not transposed, or one that reads another value."""
+    no = node, None
+    rule, i = sweep.made.get(node, no)
+    if i is None:
+        return
+    dy = sweep.passed[rule]
+    if dy.shape == rule.inputs[i].shape == node.shape:
+        given = [dy if j == i else n for j, n in enumerate(rule.inputs)]
+        ahead = by(lambda *values: graph.computed(rule, [*values]), *given)
+        text = "{term} is that step applied once more, and not transposed"
+        yield Edit(4.5, text, (node,), {node: ahead})
+    steps = graph.topological_order(
+        [node], lambda n: sweep.made.get(n, no)[0] is not rule
+    )
+    steps = [n for n in steps if n.primitive]
+    saved = [n for n in steps if n not in sweep.flows]
+    read = dict.fromkeys(n for step in saved for n in step.inputs)
+    found = list[Edit]()
+    for value in (n for n in read if n in sweep.forward):
+        found += stand_ins(value, None, digits, near(value, sweep))
+    for step, name in ((n, n.primitive.name) for n in saved if n.primitive):
+        for place, source in enumerate(step.inputs):
+            found += stand_ins(step, place, digits, near(source, sweep))
+        if other := _INVERSE.get(name):
+            made = by(graph.PRIMITIVES[other].compute, *step.inputs)
+            found.append(Edit(5, f"{other} stands for {name}", (step,), {step: made}))
+    for edit in found:
+        again = {node: partial(_recomputed, steps, edit.edits)}
+        text = f"in {{rule}}, {edit.text.replace('in {rule}, ', '')}"
+        yield Edit(edit.rank + 0.5, text, (node, *edit.about[1:]), again)
+
+
+def _recomputed(steps: Sequence[Node], edits: Edits, at: At) -> Array:
+    """The last of some steps, which read edited values."""
+    new = {node: make(at) for node, make in edits.items()}
+    for n in steps:
+        if n not in new:
+            given = [new[s] if s in new else at(s) for s in n.inputs]
+            new[n] = graph.computed(n, given)
+    return new[steps[-1]]
+
+
+_INVERSE = {"add": "subtract", "multiply": "divide"}
+_INVERSE |= {b: a for a, b in _INVERSE.items()}
 _BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
 
 

@@ -67,6 +67,7 @@ class Sweep:
         names: Names of inputs, cotangents and ends, by whole nodes.
         known: The nodes of inputs and outputs.
         made: For a node of the backward, the node whose rule made it, and the operand.
+        passed: The cotangent that the rule of a node was given.
         order: All nodes, each after its inputs; `place` is their index in it.
         forward: Nodes that the outputs need.
         flowing: Nodes that depend on a cotangent, the ends first; `flows` is their set.
@@ -110,6 +111,7 @@ class Sweep:
         inner = self.flows - self.ends.keys()
         self.flowing = [*ends, *(n for n in self.order if n in inner)]
         self.made: dict[Node, tuple[Node, int | None]] = {}
+        self.passed = {rule: dy for rule, dy, _ in record.rules}
         seen = {*self.forward}
         for rule, dy, gradients in record.rules:
             seen.add(dy)

@@ -489,6 +489,61 @@ def test_equal_indices_that_are_averaged_are_named() -> None:
     assert "all 15 elements agree" in judged.diagnosis
 
 
+@pytest.mark.parametrize(
+    ("step", "again"),
+    [
+        (lambda xp, a: xp.roll(a, 1, axis=0), lambda a: np.roll(a, 1, 0)),
+        (lambda xp, a: xp.cumulative_sum(a, axis=0), lambda a: np.cumsum(a, 0)),
+        (lambda xp, a: xp.permute_dims(a, (1, 2, 0)), lambda a: a.transpose(1, 2, 0)),
+    ],
+)
+def test_a_step_that_is_not_transposed_is_named(
+    step: Callable[[Any, Any], Any], again: Callable[[Any], Any]
+) -> None:
+    x, dy = np.random.default_rng(3).standard_normal((2, 4, 4, 4))
+    op = Op("step", inputs="x", cases=[Case("4", x=(4, 4, 4))])
+    op.implement("formula")(lambda xp, x: xp.tanh(step(xp, x * x)))
+    wrong = 2 * x * again(dy * (1 - np.tanh(again(x * x)) ** 2))
+    (judged,) = judge(op, [x], dy, [wrong])
+    assert "applied once more, and not transposed" in judged.diagnosis
+    assert "all 64 elements agree" in judged.diagnosis
+
+
+@pytest.mark.parametrize(
+    ("slope", "words"),
+    [
+        (lambda n, t: 1 - n * n, "stands for `tanh("),
+        (lambda n, t: 1 - n * t, "stands for `tanh("),
+        (lambda n, t: 1 + t * t, "add stands for subtract"),
+    ],
+)
+def test_a_rule_that_reads_another_value_is_named(
+    slope: Callable[[Any, Any], Any], words: str
+) -> None:
+    c, z, dy = np.random.default_rng(3).standard_normal((3, 4, 5))
+    op = Op("gate", inputs="c z", cases=[Case("4", c=(4, 5), z=(4, 5))])
+    op.implement("formula")(lambda xp, c, z: z * xp.tanh(c * c + z))
+    n = c * c + z
+    d = dy * z * slope(n, np.tanh(n))
+    for judged in judge(op, [c, z], dy, [2 * c * d, d + dy * np.tanh(n)]):
+        assert "in the backward of `tanh(" in judged.diagnosis
+        assert words in judged.diagnosis
+
+
+def test_a_conjugate_that_is_forgotten_is_named() -> None:
+    z, dy = np.random.default_rng(3).standard_normal((2, 6, 2))
+    op = Op("square", inputs="z", cases=[Case("6", z=(6, 2))])
+
+    @op.implement("formula")
+    def formula(xp: Any, z: Any) -> Any:
+        a, b = z[:, 0], z[:, 1]
+        return xp.stack((a * a - b * b, a * b + b * a), axis=1)
+
+    wrong = 2 * z.view(complex) * dy.view(complex)
+    (judged,) = judge(op, [z], dy, [wrong.view(float)])
+    assert "the conjugate of z stands for it" in judged.diagnosis
+
+
 def test_a_mask_that_is_filled_with_zero_is_named() -> None:
     rng = np.random.default_rng(3)
     q, k, v, dy = rng.standard_normal((4, 6, 8)).astype(np.float32)
