@@ -292,7 +292,7 @@ def _constant(sweep: Sweep, like: Mapping[Node, bool], new: float) -> Edit:
     user = next((n for n in sweep.order if {node} & {*n.inputs}), node)
     rest = "" if all(like.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
     text = f"{new:.9g} stands for {{0}}{rest} in {{1}}"
-    rank = 4 + 0.5 * (len(like) > 1) + 2.5 * (len(f"{new!r}") > 8)
+    rank = 4 + 0.5 * (len(like) > 1) + 2.5 * (float(f"{new:.3g}") != new)
     rank += 4 * bool(new * node.value < 0)  # nobody writes an eps of -0.12
     values = {n: new if same else 1 - new for n, same in like.items()}
     edits = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}

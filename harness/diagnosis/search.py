@@ -40,6 +40,7 @@ SHARP = 24
 PAIRS = 8  # pairs of edits that are evaluated in full for one tensor
 HONEST = 0.1  # of the limit of 16 roundings, which errors of a type hardly exceed
 SURE = 3  # rank below which no other explanation is looked for
+LONG = 6  # rank from which a number of a few digits is likelier
 FAR = 8  # rank from which an explanation is no reason to stop
 Got = Mapping[str, Array | None]
 Judged = tuple[Judgement, ...]
@@ -59,7 +60,7 @@ class Finding:
         words: A sentence in the user's terms.
         predict: Gives the tensors that it predicts, at any point; None if it cannot.
         elements, bits: How many agree with it.
-        others: How many explanations of another meaning agree as well.
+        others: How many explanations of another meaning agree nearly as well.
     """
 
     rank: float
@@ -160,6 +161,12 @@ class Case:
         rest = rest / larger if 1 < larger < np.inf else rest
         return bool(whole.worst(right + rest)[0] <= whole.limit)
 
+    def rest(self, name: str, value: Array) -> float:
+        """The rms of the errors that are left, as a share of what is allowed."""
+        ratios = (self.got[name] - value) / self.tolerance[name]
+        left = np.where(np.isfinite(ratios), ratios, 0)
+        return float(np.linalg.norm(left) / max(1, left.size) ** 0.5)
+
     def edited(self, edit: Edit) -> None:
         """Evaluate an edit in full, and note the tensors that it explains.
 
@@ -183,7 +190,8 @@ class Case:
         words = self.sweep.say(edit) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
-                self.found[name].append(Finding(rank, words, predict, size, bits))
+                of_it = rank + FAR * (self.rest(name, made[name]) > HONEST)
+                self.found[name].append(Finding(of_it, words, predict, size, bits))
 
 
 def explanations(
@@ -221,17 +229,22 @@ class Diagnoses:
         repeatable: bool = True,
     ) -> dict[str, str]:
         """The likeliest mistake in each wrong tensor, by the judgements or records."""
-        asked = [v for v in verdicts if v.tensor in got and v.verdict in WRONG]
+        judged = [v for v in verdicts if v.tensor in got]
+        asked = [v for v in judged if v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
         started, seen, right = time.thread_time(), "elements agree", question.known
         if not right or sum(node.size for node in right.radii().order) > FULL:
             seen = "elements looked at agree"
-            some = {v.tensor: (np.asarray(got[v.tensor]), v.worst_index) for v in asked}
-            boxes = {n: _box(a.shape, worst) for n, (a, worst) in some.items()}
-            got = {n: a[np.ix_(*boxes[n])] for n, (a, _) in some.items()}
+            given = {n: np.asarray(a) for n, a in got.items() if a is not None}
+            at = {v.tensor: v.worst_index for v in judged if v.tensor in given}
+            boxes = {n: _box(given[n].shape, worst) for n, worst in at.items()}
+            # Right tensors tell explanations apart where they take a few rows.
+            wrong, sizes = {v.tensor for v in asked}, question.sizes(boxes)
+            boxes = {n: b for n, b in boxes.items() if n in wrong or sizes[n] <= FULL}
+            got = {n: given[n][np.ix_(*box)] for n, box in boxes.items()}
             right = question.part(boxes)
-        _, found = explanations(right, got, asked, min(EACH, self.left))
+        _, found = explanations(right, got, judged, min(EACH, self.left))
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
         said = {name: ones[0].sentence for name, ones in found.items() if ones}
@@ -266,7 +279,7 @@ def _likely(case: Case) -> Iterator[Edit]:
         if name in case.open(SURE):
             yield from _local(case, name)
     for constant in edits.constants(case.sweep):
-        for name in case.open():
+        for name in case.open(LONG):
             if not case.late(EACH / 4) and case.got[name].size * case.digits >= BITS:
                 yield from _solved(case, name, *constant)
     for rows in (edits.repeated, edits.broad):
@@ -292,7 +305,9 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
                 new = weights @ made.astype(np.float64).ravel()
                 moves.append((new - old, edit))
                 chances += _weighed(case, edit, old, new, error, room)
-    chances.sort(key=lambda chance: (chance[1].rank, chance[0]))
+    # Where the error is far within the projections' tolerance, most edits fit these.
+    near = max(room / 100, 16 * min((off for off, _ in chances), default=0.0))
+    chances.sort(key=lambda one: (one[0] > near, one[1].rank, one[0]))
     yield from (edit for _, edit in chances[:MOST])
     many = case.digits >= SHARP and case.got[name].size >= MANY
     if moves and many and name in case.open():
@@ -326,6 +341,7 @@ def _weighed(
     for rank, c, said in rows:
         text = f"{edit.text}{link}{said}"
         made = {node: partial(lambda c, at: make(at) * c, c)}
+        off = _most(target - c * new)
         yield off, replace(edit, rank=rank, text=text, edits=made)
 
 
@@ -403,7 +419,8 @@ def _ranked(case: Case, name: str) -> list[Finding]:
         there = one.predict(other)[name]
         if not any(alike(there, seen) for seen, _ in kept):
             kept.append((there, one))
-    return [replace(one, others=len(kept) - 1) for _, one in kept]
+    near = [sum(o.rank < one.rank + FAR for _, o in kept) - 1 for _, one in kept]
+    return [replace(one, others=n) for n, (_, one) in zip(near, kept, strict=True)]
 
 
 def _common(case: Case, name: str) -> str:

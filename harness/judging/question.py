@@ -127,7 +127,7 @@ class Question(Asked):
         seed = int(np.random.default_rng().integers(1 << 31))
         rng = np.random.default_rng(seed)
         boxes = {n: _box(a.shape, looked.far[n], rng) for n, a in got.items()}
-        sizes, found = self._sizes(boxes), dict[str, Judgement]()
+        sizes, found = self.sizes(boxes), dict[str, Judgement]()
         for far_more in (False, True):
             names = [n for n in got if (sizes[n] > MOST) == far_more]
             if names:
@@ -142,7 +142,7 @@ class Question(Asked):
             n: _in_place(found[n], boxes[n], got[n], seed, looked.far[n]) for n in boxes
         }
 
-    def _sizes(self, boxes: Mapping[str, Box]) -> dict[str, int]:
+    def sizes(self, boxes: Mapping[str, Box]) -> dict[str, int]:
         """How many elements all values have that each box needs."""
         with graph.ties("first"), deep_calls():
             nodes, parts = self.build(np.dtype(np.float64)), Parts()

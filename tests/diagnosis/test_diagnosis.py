@@ -477,6 +477,33 @@ def test_large_tensors_that_are_right_in_part_keep_their_names() -> None:
     assert "x stands for" in found[1].diagnosis
 
 
+@pytest.mark.parametrize(
+    ("eps", "factor", "words"),
+    [
+        (1e-4, 1, "0.0001 stands for 1e-05"),
+        (1e-5, 1 + 5e-5, "dx is multiplied by 1 + 5"),
+    ],
+)
+@pytest.mark.parametrize("most", [question.MOST, 0])  # 0: as of what is still larger
+def test_of_what_is_within_the_tolerance_the_simple_and_close_is_said(
+    monkeypatch: Any, most: int, eps: float, factor: float, words: str
+) -> None:
+    """By the tolerance alone 16384/16383 is the factor, too, or 4095.6 the length."""
+    monkeypatch.setattr(question, "MOST", most)
+    x, dy = RNG.standard_normal((2, 4, 4096)).astype(np.float32)
+    w, wide = RNG.standard_normal(4096).astype(np.float32), x.astype(np.float64)
+    c, g = wide - mean(wide), dy * w.astype(np.float64)
+    r = 1 / np.sqrt(mean(c * c) + eps)
+    dx = factor * r * (g - mean(g) - c * r * mean(g * c * r))
+    made = [dx, (dy * c * r).sum(0), dy.sum(0), c * r * w + w]
+    *gradients, y = (a.astype(np.float32) for a in made)
+    given = {"outputs": [y], "attributes": {"eps": 1e-5}}
+    found = judge("layer_norm", [x, w, w], dy, gradients, **given)
+    said = [j.diagnosis for j in found if not j.passes]
+    assert said
+    assert all(words in one for one in said), said
+
+
 def test_equal_indices_that_are_averaged_are_named() -> None:
     rows = np.array([0, 2, 2, 1, 0, 2])
     dy, weight = np.random.default_rng(3).standard_normal((6, 5)), np.ones((3, 5))
