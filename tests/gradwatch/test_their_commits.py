@@ -2,6 +2,8 @@
 
 Their folders `harness/` and `impls/` disturb nothing, what made the kernel slower or
 less accurate is named, and nothing is written beside their files.
+
+Fixtures are a session's: a process that comes back to this module has them still.
 """
 
 import json
@@ -68,7 +70,7 @@ def commit(root, kernel, subject):
     return git(root, "rev-parse", "HEAD")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def listing(python):
     """What lies in site-packages, before anything has run."""
     site = python.parents[1] / "lib"
@@ -80,7 +82,7 @@ def listing(python):
     return lambda: (before, listed())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def theirs(python, listing, tmp_path_factory):
     """Their repository: folders of our names, and what `gradwatch init` wrote."""
     root = tmp_path_factory.mktemp("theirs")
@@ -99,7 +101,7 @@ def theirs(python, listing, tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def history(python, theirs):
     """Five commits by their subject, recorded in the history."""
     config = json.loads((theirs / "asv.conf.json").read_text())
