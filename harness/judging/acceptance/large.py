@@ -228,14 +228,10 @@ class Look:
         silent, blunt = self._sampled(node)
         self.vague |= (vague := self.unsure or silent > MOST / 2)
         ratios = [ratio for one in compared for ratio in one[0]]
+        if self.hasty and sum(one[1].size for one in compared) > MANY:
+            compared = self._outside(name, node, got.reshape(-1), compared, blunt)
         _, *all_ = zip(*compared, strict=True)
         left, right, error = map(np.concatenate, all_)
-        if self.hasty and left.size > MANY:
-            there = got.reshape(-1)[left]
-            kept = self._outside(node, left, there, np.abs(right), error, blunt)
-            if kept.size < left.size:
-                self.skipped.add(name)
-            left, right, error = (part[kept] for part in (left, right, error))
         size = np.abs(right)
         # Sharp ones are judged by the bound, which is at least their own rounding.
         own = _rounds(node) & (size > blunt) & (error <= limit * unit * size)
@@ -262,29 +258,30 @@ class Look:
         return True, ratio, far, 0.0
 
     def _outside(
-        self,
-        node: Node,
-        left: Places,
-        got: Array,
-        size: Array,
-        error: Array,
-        blunt: float,
-    ) -> Places:
-        """Indices of elements outside the box around wrong ones, and of some of these.
+        self, name: str, node: Node, got: Array, parts: Sequence[Compared], blunt: float
+    ) -> list[Compared]:
+        """The elements outside the box around wrong ones, and some of these.
 
-        The elements inside tell no more where that box is known, so few are sampled.
+        The elements inside tell no more where that box is known, so few are sampled:
+        of each part ends, the farthest and some between.
         """
-        off = np.array([kind.argmax() for kind in self._ranked(got, size, error)])
-        rest = np.arange(left.size)
-        for _ in range(FARTHEST):
-            some = np.append(rest[:: rest.size // FEW | 1], off)
-            asked = left[some], size[some] > blunt, error[some], self.room
-            off = some[self._ratios(node, *asked) > self.room]
-            if off.size:
-                outside = np.ones(node.shape or (1,), bool)
-                outside[box_of(left[off], node.shape)] = False
-                rest = rest[outside.reshape(-1)[left[rest]]]
-        return np.union1d(off, rest)
+        few = list[Compared]()
+        for _, left, right, error in parts:
+            far = (k.argmax() for k in self._ranked(got[left], np.abs(right), error))
+            step = left.size * len(parts) // FEW | 1
+            some = [*far, *range(0, left.size, step), -1] if left.size else []
+            few.append(([], left[some], right[some], error[some]))
+        left, right, error = map(np.concatenate, [*zip(*few, strict=True)][1:])
+        off = self._ratios(node, left, np.abs(right) > blunt, error, self.room)
+        few = [([], *(part[off > self.room] for part in (left, right, error)))]
+        outside = np.ones(node.shape or (1,), bool)
+        outside[box_of(few[0][1], node.shape)] = False
+        for _, *part in parts:
+            kept = outside.reshape(-1)[part[0]]
+            if not kept.all():
+                self.skipped.add(name)
+            few.append(([], *(array[kept] for array in part)))
+        return few
 
     def _ranked(self, got: Array, size: Error, error: Error) -> tuple[Error, Error]:
         """Relative errors and errors, 0 of infinities of values beyond the range."""
