@@ -299,7 +299,10 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
         for node in order:
             own = errors.errors[node]
             if node.primitive and not moves(node):
-                exact = [np.zeros_like(errors.sizes[source]) for source in node.inputs]
+                none = (errors.sizes[source] for source in node.inputs)
+                exact = [
+                    np.broadcast_to(np.zeros_like(a, shape=()), a.shape) for a in none
+                ]
                 at = At(node, errors, exact, own=True)
                 own = _settled(at.result(errors.rules), at.v)
             found[node] = own if not moves(node) and own.any() else None
