@@ -272,15 +272,18 @@ class Look:
             some = [*far, *range(0, left.size, step), -1] if left.size else []
             few.append(([], left[some], right[some], error[some]))
         left, right, error = map(np.concatenate, [*zip(*few, strict=True)][1:])
-        off = self._ratios(node, left, np.abs(right) > blunt, error, self.room)
-        few = [([], *(part[off > self.room] for part in (left, right, error)))]
-        outside = np.ones(node.shape or (1,), bool)
-        outside[box_of(few[0][1], node.shape)] = False
-        for _, *part in parts:
-            kept = outside.reshape(-1)[part[0]]
+        ratios = self._ratios(node, left, np.abs(right) > blunt, error, self.room)
+        off = ratios > self.room
+        few, outside = (
+            [([], left[off], right[off], error[off])],
+            np.ones(node.size, bool),
+        )
+        outside.reshape(node.shape)[box_of(left[off], node.shape)] = False
+        for _, left, right, error in parts:
+            kept = outside[left]
             if not kept.all():
                 self.skipped.add(name)
-            few.append(([], *(array[kept] for array in part)))
+            few.append(([], left[kept], right[kept], error[kept]))
         return few
 
     def _ranked(self, got: Array, size: Error, error: Error) -> tuple[Error, Error]:
