@@ -264,6 +264,31 @@ def test_a_tie_and_what_says_nothing_are_sought_in_all(monkeypatch, ties, verdic
     assert "right" in asked_.__dict__
 
 
+@pytest.mark.parametrize(("silent", "in_full"), [(0, False), (1, True)])
+def test_a_part_of_which_a_third_says_nothing_is_left_to_all(
+    monkeypatch, silent, in_full
+):
+    """Of (x + b) - b a column beside 1e7 says nothing: a few elements show no share."""
+    for name in ("FULL", "OPERATION"):
+        monkeypatch.setattr(question, name, 0)
+    monkeypatch.setattr(large, "share_of_silent", lambda *_: 0.0)
+    least = Least.radii
+    monkeypatch.setattr(Least, "radii", lambda *how: least(*how) / 1e3)
+    x, b = 1 + RNG.random((8192, 3)).astype(np.float32), np.ones(3, np.float32)
+    b[:silent] = 1e7
+
+    def build(wide):
+        moved = graph.variable(x.astype(wide)) + b.astype(wide)
+        return {"y": moved - b.astype(wide)}
+
+    asked_, got = Question(build, "float32"), x.copy()
+    got[5, 1] *= 1 + 20 * np.float32(2**-24)  # less than is allowed
+    (j,) = asked_.judge({"y": got}, {"y": "float32"})
+    assert j.verdict == "agree"
+    assert ("right" in asked_.__dict__) == in_full
+    assert ("were judged in full" in j.message) != in_full
+
+
 def test_elements_farthest_off_reject_nothing_that_can_be_judged_in_full(monkeypatch):
     """They are no fair sample: of 100,000 the worst are further off than roundings."""
     question_, got = asked("norm", "float32", monkeypatch)
