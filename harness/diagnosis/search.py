@@ -229,20 +229,19 @@ class Diagnoses:
         repeatable: bool = True,
     ) -> dict[str, str]:
         """The likeliest mistake in each wrong tensor, by the judgements or records."""
-        judged = [v for v in verdicts if v.tensor in got]
+        judged = [v for v in verdicts if got.get(v.tensor) is not None]
         asked = [v for v in judged if v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
         started, seen, right = time.thread_time(), "elements agree", question.known
         if not right or sum(node.size for node in right.radii().order) > FULL:
             seen = "elements looked at agree"
-            given = {n: np.asarray(a) for n, a in got.items() if a is not None}
-            at = {v.tensor: v.worst_index for v in judged if v.tensor in given}
-            boxes = {n: _box(given[n].shape, worst) for n, worst in at.items()}
+            at = {v.tensor: (np.asarray(got[v.tensor]), v.worst_index) for v in judged}
+            boxes = {n: _box(a.shape, worst) for n, (a, worst) in at.items()}
             # Right tensors tell explanations apart where they take a few rows.
             wrong, sizes = {v.tensor for v in asked}, question.sizes(boxes)
             boxes = {n: b for n, b in boxes.items() if n in wrong or sizes[n] <= FULL}
-            got = {n: given[n][np.ix_(*box)] for n, box in boxes.items()}
+            got = {n: at[n][0][np.ix_(*box)] for n, box in boxes.items()}
             right = question.part(boxes)
         _, found = explanations(right, got, judged, min(EACH, self.left))
         self.left -= time.thread_time() - started
