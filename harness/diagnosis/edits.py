@@ -60,9 +60,6 @@ _MASKS: Sequence[Form] = (
     (5, "{} is not applied", np.zeros_like),  # where it is true for what is left out
     (5, "{} is inverted", np.logical_not),
 )
-_COMPLEX: Sequence[Form] = (
-    (4, "the conjugate of {} stands for it", lambda x: x * (1, -1)),
-)
 _SQUARES: Sequence[Form] = ((5, "{} is transposed", lambda x: np.swapaxes(x, -1, -2)),)
 _MATRICES: Sequence[Form] = (
     (5.6, "{} is turned about in its last two axes", lambda x: np.flip(x, (-2, -1))),
@@ -100,7 +97,8 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
 def forms(x: Array, digits: int) -> Iterator[Form]:
     """Replacements of a value of so many digits, computed from it alone."""
     yield from (*_VALUES, *_roundings(digits)) if x.dtype.kind != "b" else _MASKS
-    yield from _COMPLEX if x.shape[-1:] == (2,) and x.dtype.kind != "b" else ()
+    if x.shape[-1:] == (2,) and x.dtype.kind != "b":
+        yield 4, "the conjugate of {} stands for it", lambda x: x * (1, -1)
     if x.ndim > 1:
         yield from _SQUARES if x.shape[-1] == x.shape[-2] else ()
         yield from _MATRICES
@@ -223,8 +221,7 @@ def _recomputed(steps: Sequence[Node], edits: Edits, at: At) -> Array:
     return new[steps[-1]]
 
 
-_INVERSE = {"add": "subtract", "multiply": "divide"}
-_INVERSE |= {b: a for a, b in _INVERSE.items()}
+_INVERSE = {"add": "subtract", "subtract": "add"}
 _BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
 
 
@@ -346,10 +343,8 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
     if name not in ("sum", "sum_to"):
         return
     axes = summed_axes(node, x.shape)
-    for copy, part in (
-        ("first copy stands for all", slice(1)),
-        ("last copy overwrites all", slice(-1, None)),
-    ):
+    for copy, at in ("first copy stands for all", 0), ("last copy overwrites all", -1):
+        part = slice(at, at + 1 or None)
         box = tuple(part if i in axes else slice(None) for i in range(x.ndim))
         total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), box)
         yield f"in the sum of {{term}}, the {copy}", by(total, x)
