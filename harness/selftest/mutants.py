@@ -98,17 +98,14 @@ def first_to(array: Array, shape: Shape) -> Array:
     return np.asarray(array[(0,) * (array.ndim - len(shape)) + (*map(slice, shape),)])
 
 
-def single(array: Array) -> Array:
-    """The values rounded to float32."""
-    return np.asarray(array).astype(np.float32).astype(array.dtype)
+def rounded(dtype: str, array: Array) -> Array:
+    """The values rounded to a type."""
+    return np.asarray(array).astype(dtype).astype(array.dtype)
 
 
-def half(array: Array) -> Array:
-    """The values rounded to float16."""
-    return np.asarray(array).astype(np.float16).astype(array.dtype)
-
-
-_AT_HAND = {"np": np, "math": math, **{f.__name__: f for f in (first_to, single, half)}}
+single, half = (functools.partial(rounded, d) for d in ("float32", "float16"))
+_AT_HAND: dict[str, Any] = {"np": np, "math": math, "first_to": first_to}
+_AT_HAND |= {"single": single, "half": half}
 
 # Mistakes of any op -------------------------------------------------------------
 
