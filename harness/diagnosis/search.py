@@ -418,8 +418,8 @@ def _ranked(case: Case, name: str) -> list[Finding]:
         there = one.predict(other)[name]
         if not any(alike(there, seen) for seen, _ in kept):
             kept.append((there, one))
-    near = [sum(o.rank < one.rank + FAR for _, o in kept) - 1 for _, one in kept]
-    return [replace(one, others=n) for n, (_, one) in zip(near, kept, strict=True)]
+    count = sum(one.rank < FAR for _, one in kept) or len(kept)
+    return [replace(one, others=count - 1) for _, one in kept]
 
 
 def _common(case: Case, name: str) -> str:
