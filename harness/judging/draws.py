@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.precisions import PRECISIONS, Array, Mask
+from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import (
     Error,
     Errors,
+    arithmetic_of,
     computed,
     largest,
     local_errors,
@@ -39,8 +40,9 @@ from gradwatch.impls.graph import SELECTIONS, Node, as_array, topological_order
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
 
-#: Digits up to which a table has a random number for each possible significand.
-FEW = 11
+#: Shifts and factors that mix the 64 bits of a number, one to one (Steele and others,
+#: Fast splittable pseudorandom number generators, 2014: mix64variant13).
+MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 #: Primitives that are linear in one input, beside those that move elements.
 _LINEAR = ("multiply", "divide", "negative", "where", "scatter_add")
 #: Share of the largest number from which overflow is tested element by element. A value
@@ -112,7 +114,7 @@ class Draws:
             if less is None or (own != less).any()
         }
         self._choices = frozenset(n for n in order if operation(n) in SELECTIONS)
-        self._digits: dict[Node, tuple[int, Array]] = {}
+        self._digits: dict[Node, Array] = {}
         top = NEAR * errors.arithmetic.step.largest
         sizes = (a for n in order for a in (errors.sizes[n], self.own[n]))
         self.hot = any(a.size and not largest(a) < top for a in sizes if a is not None)
@@ -294,9 +296,10 @@ class Draws:
         if alike:  # the same for the same digits; odd, as rounding is
             if node not in self._digits:
                 self._digits[node] = self._digits_of(node)
-            different, place = self._digits[node]
-            of_each = rng.random(different, dtype=np.float32) - np.float32(0.5)
-            noise = np.concatenate((of_each, -of_each))[place]
+            factor = 2 * int(rng.integers(-(1 << 62), 1 << 62)) + 1  # odd: one to one
+            noise = (self._digits[node] * factor >> 40).astype(np.float32)
+            noise += 0.5
+            noise /= 1 << 24
         else:
             noise = rng.random(node.shape, dtype=np.float32)
             noise -= 0.5
@@ -307,19 +310,16 @@ class Draws:
                 noise = np.copysign(noise, noise.sum())
         return noise
 
-    def _digits_of(self, node: Node) -> tuple[int, Array]:
-        """The number of different significands, and each element's, signs apart."""
-        step = self.errors.arithmetic.step
-        digits = max(step.digits, PRECISIONS.get(node.precision, step).digits)
+    def _digits_of(self, node: Node) -> Array:
+        """The mixed bits of each element's significand, negated for a negative one."""
+        digits = arithmetic_of(node, self.errors.arithmetic).step.digits
         value = np.asarray(node.value)  # random numbers are NumPy's
         part = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
-        held = np.rint(np.ldexp(np.abs(part), digits))
-        different, place = 2**digits + 1, held.astype(np.intp)
-        if digits > FEW:
-            found, place = np.unique(held, return_inverse=True)
-            different, place = found.size, place.reshape(held.shape)
-        place = place + different * (part < 0)
-        return different, place.astype(np.min_scalar_type(2 * different))
+        mixed = np.rint(np.ldexp(np.abs(part), digits)).astype(np.uint64)
+        mixed += np.uint64(1)  # of 0 nothing would be mixed
+        for shift, factor in MIXING:
+            mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(factor)
+        return np.where(part < 0, -1, 1) * mixed.astype(np.int64)
 
     def _weights(
         self,

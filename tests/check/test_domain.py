@@ -516,7 +516,7 @@ def test_what_no_single_step_hides_has_a_way_round_too():
 
 
 def test_what_an_excuse_hides_is_no_growth_of_rounding():
-    """One by one 0.1 adds up to 230.1, of 200: a larger sum would lose more."""
+    """One by one 0.11 adds up to 245.4, of 220: a larger sum would lose more."""
 
     def one_by_one(x):
         total = torch.zeros_like(x[0])
@@ -524,7 +524,7 @@ def test_what_an_excuse_hides_is_no_growth_of_rounding():
             total = total + row
         return total
 
-    given = [torch.full((2000, 2), 0.1)]
+    given = [torch.full((2000, 2), 0.11)]
     found = check(lambda x: x.sum(0), one_by_one, given, dtypes="float16", quick=True)
     (said,) = {r.step for r in found.rows if r.shown == "vacuous"}
     assert "a careless algorithm may lose so much" in said
