@@ -42,7 +42,7 @@ from gradwatch.harness.judging.rounding.thresholds import (
     SMALL,
     UNIT,
 )
-from gradwatch.impls.graph import Node, as_array
+from gradwatch.impls.graph import Node, as_array, topological_order
 
 #: Pairs of evaluations. Of eight, the rms is within a factor of 2 of the true one in
 #: 99 of 100 cases (chi-squared), which is little beside the limit of 16 and more.
@@ -148,9 +148,9 @@ class _Moments:
         if self.unit is None or moved is None:
             self.straight = np.isfinite(self.node.value)
             return 0
-        odd, even = (self.unit * np.sqrt(s / PAIRS) for s in (self.odd, self.even))
-        bent = np.abs(moved[0] / AGAIN - self.first[number])
-        straight = (even <= CURVED * odd) & (bent <= CURVED * odd)
+        most = CURVED**2 * self.odd
+        bent = np.square((moved[0] / AGAIN - self.first[number]) / self.unit)
+        straight = (self.even <= most) & (PAIRS * bent <= most)
         straight &= np.isfinite(self.node.value)
         found = np.count_nonzero(self.straight & ~straight)
         self.straight &= straight
@@ -231,6 +231,7 @@ class Whole:
         return not MOST / few < self.least_seen <= MOST * few
 
 
+@np.errstate(all="ignore")
 def whole(
     nodes: Mapping[str, Node],
     order: Sequence[Node],
@@ -248,15 +249,14 @@ def whole(
     node; with `again` a product of matrices is rounded for each use.
     """
     draws = Draws(errors, order, once=True, again=again)
-    with np.errstate(all="ignore"):
-        floats = [node for node in nodes.values() if node.value.dtype.kind == "f"]
-        kept = {node: _Norms(node, products, pairs) for node in floats}
-        draws.add_to(kept, pairs, TURNED)
-        risky, sizes = overflowing(draws), magnitudes(order, lost=True)
+    floats = [node for node in nodes.values() if node.value.dtype.kind == "f"]
+    kept = {node: _Norms(node, products, pairs) for node in floats}
+    draws.add_to(kept, pairs, TURNED)
+    risky = overflowing(draws)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
     given = errors.arithmetic.step.roundoff, AS_A_WHOLE.get(pairs, LIMIT) * alone
     return {
-        name: kept[node].whole(*given, sizes[node])
+        name: kept[node].whole(*given)
         for name, node in nodes.items()
         if node in kept and kept[node].enough and not np.any(risky.get(node, False))
     }
@@ -287,7 +287,7 @@ class _Norms:
             squares = [np.square(measured(part, self.value, axis)) for part in parts]
             self.sums[axis] = sums + np.stack(squares)
 
-    def whole(self, roundoff: float, limit: float, terms: Array) -> Whole:
+    def whole(self, roundoff: float, limit: float) -> Whole:
         """The root mean squares, with a unit in the last place, which may be a bias."""
         parts, wide = [], float(np.finfo(self.node.value.dtype).eps) / 2
         own = limit * wide / roundoff
@@ -303,11 +303,12 @@ class _Norms:
             unknown = size <= UNIT / MOST * own * norm
             unknown |= (limit * size < norm) & (size < limit * projection)
             parts.append(Part(axis, size, norm, np.where(unknown, np.inf, projection)))
-        total = parts[0]
+        total, beside = parts[0], 0.0
         # A slice within the reference's own rounding is zero in exact arithmetic.
-        lost = total.size <= own * total.norm
-        there = np.where(self.known & lost, terms, 0.0).astype(np.float64)
-        beside = float(np.linalg.norm(there))
+        if total.size <= own * total.norm:
+            terms = magnitudes(topological_order([self.node]), lost=True)[self.node]
+            there = np.where(self.known, terms, 0.0).astype(np.float64)
+            beside = float(np.linalg.norm(there))
         return Whole(self.value, self.known, tuple(parts), limit, beside)
 
 

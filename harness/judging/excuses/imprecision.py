@@ -52,6 +52,8 @@ FACTORS = 2.0 ** (np.arange(1, 4) / 4)
 MOST = 1 << 24
 #: Products that are held at a time.
 TOGETHER = 1 << 20
+#: Elements of a row from which NumPy adds rows several times as fast as it accumulates.
+LONG = 1 << 9
 
 #: Products that lie between e and 1 + e in the gradient of log(1 + e).
 DEEP = 4
@@ -111,6 +113,13 @@ def _shift_by_mean(node: Node) -> Error:
     return np.zeros(node.shape)
 
 
+def _partial_sums(rows: Array) -> Array:
+    """The sums of the first 1, 2, ... rows, which are added one by one."""
+    if rows[:1].size < LONG:
+        return np.add.accumulate(rows, axis=0)
+    return np.stack([*itertools.accumulate(rows)])
+
+
 def _losses(rows: Array, sums: Precision) -> Error:
     """The relative loss of each partial sum of rounded terms, along the first axis."""
     with np.errstate(all="ignore"):
@@ -123,9 +132,9 @@ def _losses(rows: Array, sums: Precision) -> Error:
             steps = itertools.accumulate(rows, lambda a, b: sums.round(a + b))
             narrow: Array = np.stack([*steps])
         else:
-            narrow = np.add.accumulate(rows.astype(sums.name), axis=0)
-        gap = np.abs(narrow - np.cumsum(rows, axis=0))
-        loss = (gap / np.cumsum(np.abs(rows), axis=0)).astype(np.float64)
+            narrow = _partial_sums(rows.astype(sums.name))
+        gap = np.abs(narrow - _partial_sums(rows))
+        loss = (gap / _partial_sums(np.abs(rows))).astype(np.float64)
     return np.where(np.isfinite(loss), loss, 0.0)
 
 

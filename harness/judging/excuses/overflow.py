@@ -412,30 +412,29 @@ def _terms(node: Node, exponents: Exponents) -> Exponents:
 
 def _ends(node: Node, given: Sequence[Ends]) -> Ends:
     """The largest and the smallest partial product of a node's factors."""
-    name, own = operation(node), _log2(np.abs(node.value))
-    alone = np.maximum(own, 0), np.minimum(own, 0)
-    if not name:
-        return alone
-    if powers := RULES[name].powers:
+    name = operation(node)
+    if name and (powers := RULES[name].powers):
         pairs = [*zip(given, powers, strict=True)]
         most, least = (
             sum(p * ends[i if p > 0 else 1 - i] for ends, p in pairs) for i in (0, 1)
         )
         return np.asarray(most), np.asarray(least)
-    if name == "matmul":
-        a, b = (np.abs(source.value) for source in node.inputs)
-        return np.maximum(_log2(a @ b), 0), alone[1]
     large, small = ([ends[i] for ends in given] for i in (0, 1))
     if name == "where":
         chosen = node.inputs[0].value
         return np.where(chosen, *large[1:]), np.where(chosen, *small[1:])
-    if RULES[name].adds:
-        shared = [_terms(s, e) for s, e in zip(node.inputs, small, strict=True)]
-        least = np.minimum(alone[1], _total(node, shared))
-        return np.maximum(_total(node, large), 0), least
     if moves(node):
         most, least = computed(node, *large), computed(node, *small)
         return np.maximum(most, 0), np.minimum(least, 0)
+    own = _log2(np.abs(node.value))
+    alone = np.maximum(own, 0), np.minimum(own, 0)
+    if name == "matmul":
+        a, b = (np.abs(source.value) for source in node.inputs)
+        return np.maximum(_log2(a @ b), 0), alone[1]
+    if name and RULES[name].adds:
+        shared = [_terms(s, e) for s, e in zip(node.inputs, small, strict=True)]
+        least = np.minimum(alone[1], _total(node, shared))
+        return np.maximum(_total(node, large), 0), least
     return alone
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gradwatch.harness import assert_agrees, judge
 from gradwatch.harness.check import check
+from gradwatch.harness.judging.excuses.imprecision import LONG, _losses
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.radii import Radii
 from gradwatch.harness.judging.verdict import _Tensor
@@ -647,3 +648,14 @@ def test_a_softmax_may_lose_what_other_honest_logarithms_of_sums_lose(logsumexp,
         dx = off * (dy - p * dy.sum(-1, keepdims=True))
         (j,) = judge("log_softmax", [x], dy, [dx], attributes={"axis": 1})
         assert j.passes is passes, j.message
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_long_rows_lose_what_each_of_their_columns_loses(dtype):
+    """They are added up row by row, and shorter ones column by column."""
+    rows = np.random.default_rng(8).standard_normal((40, 2, LONG))
+    found = _losses(rows, PRECISIONS[dtype])
+    for some in np.s_[:, :, :3], np.s_[:, 1, 7]:
+        np.testing.assert_array_equal(
+            found[some], _losses(rows[some], PRECISIONS[dtype])
+        )
