@@ -203,31 +203,20 @@ class Draws:
         """Pairs of evaluations, `count` of them; in some, equal digits round alike."""
         self._contest(least)
         for number in range(count):
-            yield self.numbered(number, keep)
-
-    def numbered(
-        self, number: int, keep: Collection[Node], share: float = 1.0
-    ) -> dict[Node, Pair]:
-        """The values of the pair of this number, with perturbations times `share`."""
-        rng, alike = np.random.default_rng(number), self.once and number % 2 == 1
-        return self.pair(rng, keep, share, together=number % ALIKE == 0, alike=alike)
+            yield self.pair(number, keep)
 
     @np.errstate(all="ignore")
     def pair(
-        self,
-        rng: Generator,
-        keep: Collection[Node],
-        share: float = 1.0,
-        *,
-        together: bool = False,
-        alike: bool = False,
+        self, number: int, keep: Collection[Node], share: float = 1.0
     ) -> dict[Node, Pair]:
         """Values of the nodes to keep, with all perturbations and all negated.
 
-        They are multiplied by `share`. `together` moves all contested weights of a
-        tensor, and all that it is known to lose, to the same side; `alike` rounds
-        values with the same digits alike.
+        They are multiplied by `share`. Some pairs move all contested weights of a
+        tensor, and all that it is known to lose, to the same side. Every other one of
+        honest size rounds values with the same digits alike.
         """
+        rng, together = np.random.default_rng(number), number % ALIKE == 0
+        alike = self.once and number % 2 == 1
         values: dict[Node, Pair] = {}
         turned: dict[tuple[Node, ...], Array] = {}
         again = self._again.difference(keep)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -78,15 +78,16 @@ class Radii:
     sums: str = ""
     honest: Radii | None = None
     rules: Table | None = None
-    _made: dict[Any, Any] = field(default_factory=dict)
+    _careless: dict[tuple[str, ...], Radii] = field(default_factory=dict, init=False)
+    _spreads: dict[bool, dict[str, Error]] = field(default_factory=dict, init=False)
+    _wholes: dict[int, dict[str, Whole]] = field(default_factory=dict, init=False)
 
     def careless(self, sums: str, names: tuple[str, ...]) -> Radii:
         """The radii of some tensors if one algorithm adds one by one in a precision."""
-        if (sums, names) not in self._made:
+        if (key := (sums, *names)) not in self._careless:
             nodes = {n: node for n, node in self.nodes.items() if n in names}
-            how: Any = {"nodes": nodes, "sums": sums, "honest": self, "_made": {}}
-            self._made[sums, names] = replace(self, **how)
-        return cast(Radii, self._made[sums, names])
+            self._careless[key] = replace(self, nodes=nodes, sums=sums, honest=self)
+        return self._careless[key]
 
     @functools.cached_property
     def order(self) -> Sequence[Node]:
@@ -133,25 +134,23 @@ class Radii:
 
         With `again` a product of matrices is rounded for each of its uses.
         """
-        if again not in self._made:
+        if again not in self._spreads:
             beside = self.honest.errors if self.honest else None
             given = self.nodes, self.order, self.errors
-            self._made[again] = made = spread(*given, beside=beside, again=again)
+            self._spreads[again] = made = spread(*given, beside=beside, again=again)
             for name, radius in made.items():
                 stored, *beyond = self._stored(self.nodes[name], radius)
-                made[name] = np.asarray(
-                    np.where(np.logical_or(*beyond), np.inf, stored)
-                )
-        return cast(Mapping[str, Error], self._made[again])
+                made[name] = as_array(np.where(np.logical_or(*beyond), np.inf, stored))
+        return self._spreads[again]
 
     def wholes(self, pairs: int = NORMS) -> Mapping[str, Whole]:
         """The norms and projections of roundings, for tensors as a whole."""
-        if pairs not in self._made:
+        if pairs not in self._wholes:
             honest, again = self.honest or self, self.honest is not None
             errors = self._errors(full=True) if again else self.errors
             given = self.nodes, self.order, errors, honest.peaks
-            self._made[pairs] = whole(*given, again=again, pairs=pairs)
-        return cast(Mapping[str, Whole], self._made[pairs])
+            self._wholes[pairs] = whole(*given, again=again, pairs=pairs)
+        return self._wholes[pairs]
 
     def _errors(self, *, full: bool) -> Errors:
         table = self.rules

@@ -87,7 +87,7 @@ def spread(
     with np.errstate(all="ignore"):
         draws.add_to(moments, PAIRS)
         for number in range(TESTED):
-            smaller = draws.numbered(number, moments, AGAIN)
+            smaller = draws.pair(number, moments, AGAIN)
             if not sum(m.test(number, smaller[node]) for node, m in moments.items()):
                 break
         unknown = overflowing(draws)
