@@ -144,8 +144,8 @@ class Draws:
             if path and path[0] in self._widths:
                 width = self._widths.pop(path[0])
                 for source, user in itertools.pairwise(path):
-                    width = _scaled(user, source, width)
-                self._widths[node] = width + self._widths.get(node, 0.0)
+                    width = _scaled(user, source, width) + self._widths.pop(user, 0.0)
+                self._widths[node] = width
                 several.add(node)
         return frozenset(several)
 
@@ -268,6 +268,10 @@ class Draws:
         if width is None:
             return pair
         plus, minus = pair
+        if self.once:  # so is what deviates, such as a sum that is zero but for that
+            unit = 2 * arithmetic_of(node, self.errors.arithmetic).step.roundoff
+            off = np.abs(plus - node.value)
+            width = width + unit * np.where(np.isfinite(off), off, 0.0)
         moved = as_array((width if share == 1 else share * width) * noise(node))
         lower = minus - moved
         fits = moved.shape == plus.shape and moved.dtype == plus.dtype
@@ -345,7 +349,7 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
     if name == "matmul":
         return [node]
     sources = node.inputs[:1] if name == "divide" else node.inputs
-    if name not in _LINEAR and not moves(node):
+    if name not in _LINEAR and not moves(node) and name != "cast.narrowed":
         return None
     for source in sources:
         path = _path_to_product(source, users) if users[source] == 1 else None

@@ -210,16 +210,17 @@ class _Tensor:
         zero.
         """
         own, limit = self.own, self.right.limit
-        radius, _ = self._radius(own)
-        again, by_spread = self._radius(own, again=True)
+        radius, by_spread = self._radius(own)
+        again, known = self._radius(own, again=True)
         lost = self._lost(own, sums)
-        excuse = np.where(by_spread, np.maximum(radius, again), radius) + lost
+        excuse = np.where(known, np.maximum(radius, again), radius) + lost
         truth, value, small = self.truth(own), self.node.value, self._underflow
         judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
         with np.errstate(all="ignore"):
             error = np.abs(self.got - value).astype(np.float64)
             wrong = judged & ~(error <= limit * radius)
-            explained = error <= limit * excuse
+            unknown = by_spread & ~known & wrong
+            explained = (error <= limit * excuse) | unknown
             turned = explained & wrong & (self.got * value < 0)
             least = PRECISIONS[sums].trace * limit * excuse
             kept = explained & wrong & (self.got != 0) & (np.abs(self.got) < least)
@@ -228,6 +229,7 @@ class _Tensor:
             explained &= ~(turned & small) | self._cancels
             explained &= ~kept | (small & (error <= limit * (radius + lost)))
         silent = share_of_silent(replace(truth, radius=excuse), limit) == 1
+        silent |= bool(unknown.any())  # then the tensor as a whole decides
         hides = bool(wrong.any() and not (wrong & seen).any())
         return not (wrong & ~explained).any(), silent, hides
 

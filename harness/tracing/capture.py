@@ -102,8 +102,13 @@ def plainly() -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     # torch.backends.mkldnn.flags sets TF32 as well, and warns of it on a CPU.
     onednn = torch._C._get_mkldnn_enabled()
+    # What attention in 16 bits keeps in float32 is its own affair (PyTorch from 2.5).
+    of_cuda: Any = torch.backends.cuda
+    narrow = getattr(of_cuda, "fp16_bf16_reduction_math_sdp_allowed", bool)()
+    allow = getattr(of_cuda, "allow_fp16_bf16_reduction_math_sdp", bool)
     torch.backends.mha.set_fastpath_enabled(False)
     torch._C._set_mkldnn_enabled(False)
+    allow(True)
     eager: Any = contextlib.nullcontext()
     if "torch._dynamo" in sys.modules:
         eager = torch.compiler.set_stance("force_eager")
@@ -124,6 +129,7 @@ def plainly() -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         torch._C._set_mkldnn_enabled(onednn)
+        allow(narrow)
 
 
 @contextlib.contextmanager

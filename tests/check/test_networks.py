@@ -253,3 +253,79 @@ def test_a_compiled_function_is_a_candidate():
 
     assert compiled(1.0).passes
     assert not compiled(1.01).passes
+
+
+def test_a_gradient_that_is_zero_twice_over_is_rounded_twice():
+    """A bias before a batch norm, and the cotangents of each row are equal."""
+    torch.manual_seed(7)
+    before = nn.Linear(6, 10), nn.BatchNorm1d(10), nn.SiLU()
+    net = nn.Sequential(*before, nn.Linear(10, 4), nn.BatchNorm1d(4))
+    x, only = torch.randn(5, 6), "dy_expanded"
+    found = check(net, None, [x], only=only)
+    assert found.passes, str(found)
+    assert "dy_expanded" in str(found.rows)
+    wrong = copy.deepcopy(net)
+    wrong.register_forward_pre_hook(plant("0", "bias", lambda dw: dw + 1e-9))
+    bad = {j.tensor for j in check(net, wrong, [x], only=only) if not j.passes}
+    assert bad == {"d0.bias"}
+
+
+class Autocast(nn.MultiheadAttention):
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x, x, x, need_weights=False)[0].float()
+
+
+def plant(name, weight, mistake):
+    """A hook that makes a mistake in a weight's gradient."""
+
+    def hook(module, inputs):
+        held = getattr(module.get_submodule(name), weight)
+        if held.requires_grad and not hasattr(held, "planted"):
+            held.planted = held.register_hook(mistake)
+
+    return hook
+
+
+def of_values(factor):
+    """A mistake in the part of a gradient that belongs to the values."""
+    return lambda dw: torch.cat([dw[:24], factor * dw[24:]])
+
+
+def test_attention_under_autocast_is_right_where_its_scores_are_tiny():
+    """The kernel subtracts sum(dy y), of a y in bfloat16, from dP in bfloat16."""
+    torch.manual_seed(2)
+    net = Autocast(12, 1, batch_first=True)
+    x, weight = torch.randn(2, 6, 12), "in_proj_weight"
+    found = check(net, None, [x], only="tiny", seed=2)
+    assert found.passes, str(found)
+    assert any(j.verdict == "imprecise" for j in found)
+    for factor in (0.0, -1.0, 1.35):
+        wrong = copy.deepcopy(net)
+        wrong.register_forward_pre_hook(plant("", weight, of_values(factor)))
+        rows = check(net, wrong, [x], only="tiny", seed=2).rows
+        bad = {r.trial for r in rows if not r.judgement.passes}
+        assert bad == {"given", "given, tiny"}, factor
+
+
+def test_attention_in_16_bits_is_no_sum_in_16_bits():
+    """A fused kernel keeps its probabilities in bfloat16 or in float32."""
+    torch.manual_seed(7)
+    net = nn.MultiheadAttention(8, 2, batch_first=True)
+    nn.init.normal_(net.in_proj_bias, std=0.5)
+
+    class Itself(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net.bfloat16()
+
+        def forward(self, x):
+            return self.inner(x, x, x, need_weights=False)[0]
+
+    x = (1e-3 * torch.randn(2, 5, 8)).bfloat16()
+    found = check(Itself(), None, [x], quick=True)
+    assert {j.verdict for j in found} == {"agree"}, str(found)
+    assert not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
+    wrong = Itself()
+    wrong.register_forward_pre_hook(plant("inner", "in_proj_weight", torch.zeros_like))
+    assert check(Itself(), wrong, [x], quick=True).failures
