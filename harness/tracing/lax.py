@@ -44,7 +44,7 @@ from gradwatch.harness.tracing.values import (
 )
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, recorded
-from gradwatch.impls.graph.indexing import gathered, windows
+from gradwatch.impls.graph.indexing import gathered, shared, windows
 from gradwatch.impls.graph.products import convolved
 
 Rule = Callable[..., Any]
@@ -581,13 +581,15 @@ def _sorted(equation: Any, *args: Any) -> list[Any]:
     """Every operand sorted by the keys, stably."""
     axis, count = equation.params["dimension"], equation.params["num_keys"]
     order = np.lexsort([_keys(a) for a in args[:count]][::-1], axis=axis)
-    return [_taken(a, order, axis) for a in args]
+    return [_taken(a, order, axis, i == 0 and count == 1) for i, a in enumerate(args)]
 
 
-def _taken(value: Any, order: Any, axis: int) -> Any:
+def _taken(value: Any, order: Any, axis: int, alone: bool = True) -> Any:
     if not isinstance(value, Node) or value.dtype.kind not in graph.FLOATING:
         return np.take_along_axis(_keys(value), order, axis)
-    graph.convention(value, axis=axis, indexed=True)  # any of equal ones may be taken
+    # Any of equal ones may be taken, and if nothing else is sorted by them, all alike.
+    convention = graph.convention(value, axis=axis, indexed=True)
+    value = shared(value, axis) if alone and convention == graph.SHARED else value
     place = np.arange(value.size).reshape(value.shape)
     return graph.gather(value, index=np.take_along_axis(place, order, axis))
 

@@ -262,7 +262,8 @@ def _narrowed(x: Array, info: Any) -> Array:
     if str(info.dtype) == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
         return np.clip(x, -info.max, info.max)
     # Half a unit in the last place above the largest number.
-    beyond = info.max * (1 + info.eps / (4 - 2 * info.eps))
+    eps = float(info.eps)  # NumPy's would be in the type itself
+    beyond = float(info.max) * (1 + eps / (4 - 2 * eps))
     return np.where(np.abs(x) < beyond, x, np.copysign(np.inf, x) + 0 * x)
 
 
@@ -270,13 +271,13 @@ def _error(at: At) -> Error:
     info = at.node.attributes["info"]
     if info is None:
         return as_array(at.e[0] + one_rounding(at))
-    rounding = at.v * (info.eps / 2 / at.roundoff)
-    least = info.smallest_normal * info.eps / 2 / at.roundoff
+    share = float(info.eps) / 2 / at.roundoff
+    rounding, least = at.v * share, float(info.smallest_normal) * share
     return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
 
 
 def _table_error(at: At) -> Error:
-    share = at.node.attributes["info"].eps / 2 / at.roundoff
+    share = float(at.node.attributes["info"].eps) / 2 / at.roundoff
     return np.full_like(at.v, at.v.max(initial=0.0) * share)
 
 

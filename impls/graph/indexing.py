@@ -19,6 +19,7 @@ from gradwatch.impls.graph.moves import (
     permute_dims,
     reshape,
     scatter_add,
+    stop_gradient,
 )
 
 
@@ -331,3 +332,18 @@ def _each(value: Any, size: tuple[int, ...]) -> tuple[int, ...]:
     if len(values) != len(size):
         raise ValueError(f"{len(values)} numbers for windows of {len(size)} axes")
     return values
+
+
+def shared(x: Node, axis: int) -> Node:
+    """x, with a gradient that equal elements along an axis share equally."""
+    exact = np.moveaxis(np.asarray(x.value), axis, -1)
+    order = exact.argsort(-1)
+    differs = np.diff(np.take_along_axis(exact, order, -1), prepend=np.nan) != 0
+    group = np.empty_like(order)
+    number = differs.reshape(-1).cumsum().reshape(order.shape) - 1
+    np.put_along_axis(group, order, number, -1)
+    place = np.moveaxis(group, -1, axis)
+    counts = np.bincount(place.reshape(-1))
+    sums = scatter_add(x / counts[place], index=place, shape=counts.shape)
+    means = gather(sums, index=place)
+    return stop_gradient(x) + (means - stop_gradient(means))

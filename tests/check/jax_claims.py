@@ -397,6 +397,36 @@ def a_cast_inside_counts_as_a_rounding():
     assert not wrong.passes, wrong
 
 
+def a_cast_to_float16_inside_float64_is_a_rounding_and_hides_no_factor():
+    def rounded(x):
+        return jnp.tanh(x.astype(jnp.float16)).astype(x.dtype)
+
+    def wrong(factor):
+        def backward(x, dy):
+            return factor * jax.vjp(jnp.tanh, x)[1](dy)[0]
+
+        return with_backward(rounded, backward)
+
+    found = check(rounded, shapes=[(4, 6)], dtypes="float64", quick=True)
+    assert {j.verdict for j in found} == {"agree"}, str(found)
+    for factor in (0.0, -1.0, 1.35):
+        trial = {"shapes": [(4, 6)], "dtypes": "float64", "quick": True}
+        assert check(rounded, wrong(factor), **trial).failures, factor
+
+
+def a_maximum_by_sorting_is_a_maximum_at_ties_too():
+    x = jnp.asarray([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
+
+    def ends(x):
+        return jnp.sort(x, -1)[..., -1]
+
+    check(ends, lambda x: x.max(-1), [x], quick=True).assert_ok()
+    top = check(lambda x: lax.top_k(x, 1)[0][:, 0], lambda x: x.max(-1), [x])
+    top.assert_ok()
+    wrong = with_backward(ends, lambda x, dy: (x == 3) * dy[:, None])
+    assert check(ends, wrong, [x], quick=True).failures
+
+
 def a_gradient_of_zeros_fails():
     zero = with_backward(lambda x: x * x, lambda x, dy: jnp.zeros_like(x))
     report = check(lambda x: x * x, zero, shapes=[(4, 8)], quick=True)

@@ -27,6 +27,7 @@ from gradwatch.harness.tracing.values import (
 )
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.indexing import shared
 
 Array = NDArray[Any]
 Rule = Callable[..., Any]
@@ -204,28 +205,12 @@ def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
                 ranks = exact.flip(ends).argsort(stable=True, dim=dim).argsort(dim)
                 _, at = function(ranks.flip(ends).double(), *args, **kwargs)
             elif convention == graph.SHARED:
-                x = _shared(x, exact, dim)
+                x = shared(x, dim)
         whole = at if at.ndim == x.ndim else at.unsqueeze(dim)
         values = moved(lambda a: torch.gather(a, dim, whole), x) if x.ndim else x
         return graph.reshape(values, tuple(index.shape)), index
 
     return rule
-
-
-def _shared(x: Node, exact: torch.Tensor, dim: int) -> Node:
-    """x, with a gradient that equal elements share equally."""
-    ordered, order = exact.movedim(dim, -1).sort(-1)
-    differs = torch.ones_like(ordered, dtype=torch.bool)
-    differs[..., 1:] = ordered.diff() != 0
-    group = torch.empty_like(order)
-    group.scatter_(-1, order, differs.reshape(-1).cumsum(0).reshape(order.shape) - 1)
-    place = group.movedim(-1, dim).numpy()
-    counts = np.bincount(place.reshape(-1))
-    sums = graph.scatter_add(
-        x * constant(1 / counts[place]), index=place, shape=counts.shape
-    )
-    means = graph.gather(sums, index=place)
-    return graph.stop_gradient(x) + (means - graph.stop_gradient(means))
 
 
 def _whole_or_axis(function: Callable[..., Any], whole: Rule | None = None) -> Rule:
