@@ -30,7 +30,7 @@ def test_in_bfloat16_each_lost_path_row_or_factor_is_caught():
 
 
 def test_the_bound_alone_would_catch_next_to_nothing(monkeypatch):
-    monkeypatch.setattr(spread, "CURVED", -1.0)  # the spread is never straight
+    monkeypatch.setattr(spread, "CURVED", float("nan"))  # it is never straight
     monkeypatch.setattr(Radii, "wholes", lambda *_: {})
     _, amount, structure = tried(2, "float32")
     assert amount + structure <= 6
