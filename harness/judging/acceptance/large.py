@@ -274,17 +274,15 @@ class Look:
         left, right, error = map(np.concatenate, [*zip(*few, strict=True)][1:])
         ratios = self._ratios(node, left, np.abs(right) > blunt, error, self.room)
         off = ratios > self.room
-        few, outside = (
-            [([], left[off], right[off], error[off])],
-            np.ones(node.size, bool),
-        )
+        kept: list[Compared] = [([], left[off], right[off], error[off])]
+        outside = np.ones(node.size, bool)
         outside.reshape(node.shape)[box_of(left[off], node.shape)] = False
         for _, left, right, error in parts:
-            kept = outside[left]
-            if not kept.all():
+            there = outside[left]
+            if not there.all():
                 self.skipped.add(name)
-            few.append(([], left[kept], right[kept], error[kept]))
-        return few
+            kept.append(([], left[there], right[there], error[there]))
+        return kept
 
     def _ranked(self, got: Array, size: Error, error: Error) -> tuple[Error, Error]:
         """Relative errors and errors, 0 of infinities of values beyond the range."""

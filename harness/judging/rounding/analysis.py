@@ -299,9 +299,9 @@ def local_errors(errors: Errors, order: Iterable[Node]) -> dict[Node, Error | No
         for node in order:
             own = errors.errors[node]
             if node.primitive and not moves(node):
-                none = (errors.sizes[source] for source in node.inputs)
+                sizes = (errors.sizes[source] for source in node.inputs)
                 exact = [
-                    np.broadcast_to(np.zeros_like(a, shape=()), a.shape) for a in none
+                    np.broadcast_to(np.zeros_like(a, shape=()), a.shape) for a in sizes
                 ]
                 at = At(node, errors, exact, own=True)
                 own = _settled(at.result(errors.rules), at.v)
