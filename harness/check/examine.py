@@ -466,11 +466,10 @@ class Growth:
     """The growth of rounding errors from step to step of an evaluation."""
 
     def __init__(self, right: Reference) -> None:
-        self.sweep, narrowest = Sweep(right.build, "first"), right.arithmetics[-1]
-        order = self.sweep.order
-        errors = running_errors(order, narrowest, right.limit)
-        draws, self.risky = Draws(errors, order, once=True), risks(order, errors)
-        self.least, self.arithmetic = narrowest.step.roundoff, narrowest
+        self.sweep, self.arithmetic = Sweep(right.build, "first"), right.arithmetics[-1]
+        order, self.least = self.sweep.order, self.arithmetic.step.roundoff
+        self.errors = running_errors(order, self.arithmetic, right.limit)
+        draws = Draws(self.errors, order, once=True)
         with np.errstate(all="ignore"):
             pairs = draws.pair(2, {*order})  # each rounding by itself
             self.shares = {n: self._share(n, halves(n, pairs[n])) for n in order}
@@ -514,10 +513,10 @@ class Growth:
 
     def _overflow(self, step: Node) -> str:
         """The first step whose overflow reaches this one, in words; "" if none does."""
-        narrow = self.arithmetic.step
-        while before := [s for s in step.inputs if s in self.risky]:
+        risky, narrow = risks(self.sweep.order, self.errors), self.arithmetic.step
+        while before := [s for s in step.inputs if s in risky]:
             step = before[0]
-        overflows = step in self.risky and (np.abs(step.value) >= narrow.beyond).any()
+        overflows = step in risky and (np.abs(step.value) >= narrow.beyond).any()
         return f"{self._named(step)} overflows in {narrow.name}" if overflows else ""
 
     def _named(self, step: Node) -> str:

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from gradwatch.harness.diagnosis.sweep import (
     NUMBERS,
     Array,
-    At,
     Edit,
-    Edits,
     Make,
     Sweep,
     factored,
+    rerun,
     written,
 )
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
@@ -206,19 +205,11 @@ def of_rule(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
             made = by(graph.PRIMITIVES[other].compute, *step.inputs)
             found.append(Edit(5, f"{other} stands for {name}", (step,), {step: made}))
     for edit in found:
-        again = {node: partial(_recomputed, steps, edit.edits)}
+        order = dict.fromkeys((*edit.edits, *steps))
+        changed = partial(rerun, order, edit.edits)
+        again = {node: partial(lambda changed, at: changed(at)[node], changed)}
         text = f"in {{rule}}, {edit.text.replace('in {rule}, ', '')}"
         yield Edit(edit.rank + 0.5, text, (node, *edit.about[1:]), again)
-
-
-def _recomputed(steps: Sequence[Node], edits: Edits, at: At) -> Array:
-    """The last of some steps, which read edited values."""
-    new = {node: make(at) for node, make in edits.items()}
-    for n in steps:
-        if n not in new:
-            given = [new[s] if s in new else at(s) for s in n.inputs]
-            new[n] = graph.computed(n, given)
-    return new[steps[-1]]
 
 
 _INVERSE = {"add": "subtract", "subtract": "add"}

@@ -19,7 +19,7 @@ from gradwatch.harness.diagnosis import edits
 from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep, factored, written
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.question import FULL, OFF, Question
+from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
@@ -239,17 +239,14 @@ class Diagnoses:
             at = {v.tensor: (np.asarray(got[v.tensor]), v.worst_index) for v in judged}
             boxes = {n: _box(a.shape, worst) for n, (a, worst) in at.items()}
             # Right tensors tell explanations apart where they take a few rows.
-            wrong, sizes = {v.tensor for v in asked}, question.sizes(boxes)
+            wrong, sizes = {v.tensor for v in asked}, question.part(boxes).sizes()
             boxes = {n: b for n, b in boxes.items() if n in wrong or sizes[n] <= FULL}
             got = {n: at[n][0][np.ix_(*box)] for n, box in boxes.items()}
-            right = question.part(boxes)
+            right = question.part(boxes).right
         _, found = explanations(right, got, judged, min(EACH, self.left))
         self.left -= time.thread_time() - started
         self.told |= {(key, v.tensor) for v in asked}
         said = {name: ones[0].sentence for name, ones in found.items() if ones}
-        for v in asked:
-            if v.tensor in said and OFF in v.message:  # of a large one
-                said[v.tensor] += f"; {OFF}{v.message.partition(OFF)[2]}"
         if not repeatable:
             said = {n: s if "elements agree" in s else CHANGES for n, s in said.items()}
         return {name: s.replace("elements agree", seen) for name, s in said.items()}
@@ -402,13 +399,13 @@ def _ranked(case: Case, name: str) -> list[Finding]:
     if not found:
         return [Finding(99, _common(case, name))]
     # At inputs near by, and with other cotangents, two explanations may differ.
-    sweep, rng, leaves = case.sweep, np.random.default_rng(1), dict[Node, Array]()
+    sweep, rng, leaves = case.sweep, np.random.default_rng(1), dict[Node, Any]()
     for leaf in (*sweep.inputs.values(), *sweep.cotangents):
         if leaf.value.dtype.kind == "f":
             noise = rng.standard_normal(leaf.shape)
             new = noise if leaf in sweep.flows else leaf.value * (1 + 0.1 * noise)
-            leaves[leaf] = new.astype(leaf.dtype)
-    other = sweep.run(sweep.values, leaves=leaves)
+            leaves[leaf] = partial(lambda new, at: new, new.astype(leaf.dtype))
+    other = sweep.run(sweep.values, leaves)
     kept = list[tuple[Array, Finding]]()
     right = np.abs(case.sweep.gradients(other)[name])
     near = SAME * np.max(right, initial=0.0, where=np.isfinite(right))

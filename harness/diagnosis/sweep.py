@@ -32,7 +32,6 @@ Array = NDArray[Any]
 At = Callable[[Node], Array]
 Make = Callable[[At], Array]
 Edits = Mapping[Node, Make]
-AS_IS: Edits = {}
 
 
 @dataclass(frozen=True)
@@ -142,23 +141,9 @@ class Sweep:
         first = self.forward.keys() - self.flows
         return {n: partial(computed, n) for n in users if n not in first}
 
-    def run(
-        self,
-        base: Mapping[Node, Array],
-        edits: Edits = AS_IS,
-        leaves: Mapping[Node, Array] = {},
-    ) -> dict[Node, Array]:
-        """The values of all nodes, with edits or other leaves."""
-        new, touched = {**base, **leaves}, {*leaves}
-        with np.errstate(all="ignore"):
-            for node in self.order:
-                if not touched.isdisjoint(node.inputs):
-                    touched.add(node)
-                    new[node] = graph.computed(node, [new[n] for n in node.inputs])
-                if node in edits:
-                    touched.add(node)
-                    new[node] = as_array(edits[node](new.__getitem__))
-        return new
+    def run(self, base: Mapping[Node, Array], edits: Edits) -> dict[Node, Array]:
+        """The values of all nodes, with edits."""
+        return {**base, **rerun(self.order, edits, base.__getitem__)}
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
         """Gradients of the scaled sums of a tensor by each flowing node."""
@@ -240,6 +225,22 @@ class Sweep:
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"
         return through
+
+
+@np.errstate(all="ignore")
+def rerun(order: Iterable[Node], edits: Edits, at: At) -> dict[Node, Array]:
+    """The new values of nodes that change with edits; `at` gives the old ones."""
+    new = dict[Node, Array]()
+
+    def now(node: Node) -> Array:
+        return new[node] if node in new else at(node)
+
+    for node in order:
+        if not new.keys().isdisjoint(node.inputs):
+            new[node] = graph.computed(node, [*map(now, node.inputs)])
+        if node in edits:
+            new[node] = as_array(edits[node](now))
+    return new
 
 
 def _held(text: str) -> str:

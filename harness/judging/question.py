@@ -24,8 +24,8 @@ FULL, MOST = 1 << 21, 1 << 24
 #: To judge an operation takes as long as so many elements of its result: .5 ms, .5 us
 #: (`cpu-2core`). Each tensor has a part, and each part nearly all operations.
 OPERATION = 1000
-#: Number of far elements that are judged, and words for the place of all wrong ones.
-NEAR, OFF = 3 * FARTHEST, "what is off lies in"
+#: Number of far elements that are judged.
+NEAR = 3 * FARTHEST
 #: Number of places along each axis in a sample.
 SAMPLE = 4
 
@@ -106,7 +106,7 @@ class Question(Asked):
             found |= {j.tensor: j for j in judged}
         return tuple(found[name] for name in got)
 
-    def part(self, boxes: Mapping[str, Box]) -> Reference:
+    def part(self, boxes: Mapping[str, Box]) -> Question:
         """The right tensors at some positions of each axis."""
 
         def build(wide: np.dtype[Any]) -> dict[str, graph.Node]:
@@ -115,7 +115,7 @@ class Question(Asked):
             with deep_calls():
                 return {n: parts.part(nodes[n], box) for n, box in boxes.items()}
 
-        return Reference(Asked(build, self.dtype, self.compute))
+        return Question(build, self.dtype, self.compute)
 
     def _in_part(self, got: Mapping[str, Array], looked: Look) -> dict[str, Judgement]:
         """Judge tensors by the elements farthest off, and by a sample.
@@ -127,11 +127,11 @@ class Question(Asked):
         seed = int(np.random.default_rng().integers(1 << 31))
         rng = np.random.default_rng(seed)
         boxes = {n: _box(a.shape, looked.far[n], rng) for n, a in got.items()}
-        sizes, found = self.sizes(boxes), dict[str, Judgement]()
+        sizes, found = self.part(boxes).sizes(), dict[str, Judgement]()
         for far_more in (False, True):
             names = [n for n in got if (sizes[n] > MOST) == far_more]
             if names:
-                right = self.part({n: boxes[n] for n in names})
+                right = self.part({n: boxes[n] for n in names}).right
                 right.longest, right.limit = looked.longest, looked.limit
                 some = {
                     n: got[n][np.ix_(*boxes[n])] if boxes[n] else got[n] for n in names
@@ -142,13 +142,11 @@ class Question(Asked):
             n: _in_place(found[n], boxes[n], got[n], seed, looked.far[n]) for n in boxes
         }
 
-    def sizes(self, boxes: Mapping[str, Box]) -> dict[str, int]:
-        """How many elements all values have that each box needs."""
-        with graph.ties("first"), deep_calls():
-            nodes, parts = self.build(np.dtype(np.float64)), Parts()
-            made = {n: parts.part(nodes[n], box) for n, box in boxes.items()}
-        orders = {n: graph.topological_order([part]) for n, part in made.items()}
-        return {n: sum(node.size for node in order) for n, order in orders.items()}
+    def sizes(self) -> dict[str, int]:
+        """How many elements all values have that each tensor needs."""
+        with graph.ties("first"):
+            made = self.build(np.dtype(np.float64)).items()
+        return {n: sum(v.size for v in graph.topological_order([y])) for n, y in made}
 
 
 def _box(
@@ -178,6 +176,6 @@ def _in_place(
     where = f"those farthest off or beside these, and a sample (seed {seed})"
     said = f"of {whole.size} elements, {count} were judged in full: {where}"
     lies = ", ".join(f"{s.start}:{s.stop}" for s in box_of(far, whole.shape))
-    said += f"; {OFF} [{lies}]" if far.size and not j.passes else ""
+    said += f"; what is off lies in [{lies}]" if far.size and not j.passes else ""
     message = f"{j.message.replace(old, new, 1)}; {said}"
     return replace(j, worst_index=there, message=message)

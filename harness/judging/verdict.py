@@ -35,6 +35,8 @@ _ELEMENTWISE = frozenset(
 
 OVERFLOWED = "intermediate values so large may overflow in another order of operations"
 LOSS = "an honest algorithm may lose as much, as one that adds one by one in {}"
+MUCH = "a careless algorithm may lose so much that"
+SILENT, HIDES = "nothing is told", "zero would pass as well"
 
 
 def readings(
@@ -199,11 +201,11 @@ class _Tensor:
         """A mask of sums of terms of both signs, whose own sign may change."""
         return cancels(self.node.value, magnitudes(self.radii().order)[self.node])
 
-    def explained(self, sums: str) -> tuple[bool, bool, bool]:
-        """Whether a careless algorithm explains the errors, silences all, hides a zero.
+    def explained(self, sums: str) -> str | None:
+        """Why errors that a careless algorithm explains tell nothing, if they do not.
 
-        It silences all if its loss leaves no element that says something; it hides a
-        zero if that would pass in each element that needs the excuse. It adds one by
+        None if it does not explain them. Its loss may leave no element that says
+        something, or zero would pass in each that needs the excuse. It adds one by
         one, in that precision, and computes a product of matrices again for each use.
         Underflow never turns a sign where all terms have the same. A number far below
         a unit in the last place of the possible loss shows none: a lost one would be
@@ -228,10 +230,13 @@ class _Tensor:
         if turned.any() or kept.any():
             explained &= ~(turned & small) | self._cancels
             explained &= ~kept | (small & (error <= limit * (radius + lost)))
+        if (wrong & ~explained).any():
+            return None
+        # Where an element is unknown the tensor as a whole decides.
         silent = share_of_silent(replace(truth, radius=excuse), limit) == 1
-        silent |= bool(unknown.any())  # then the tensor as a whole decides
-        hides = bool(wrong.any() and not (wrong & seen).any())
-        return not (wrong & ~explained).any(), silent, hides
+        if silent or unknown.any():
+            return SILENT
+        return HIDES if wrong.any() and not (wrong & seen).any() else ""
 
     def _lost(self, own: Arithmetic, sums: str) -> Error:
         """The loss of a careless algorithm beside rounding; 0 if it is not known."""
@@ -366,20 +371,15 @@ def _excused(asked: _Tensor, judgement: Judgement) -> Judgement:
     if lost and not asked.overflowed():
         return judgement
     sums = asked.own.step.name
-    explained, silent, hides = asked.explained(sums)
-    if not explained:
+    if (nothing := asked.explained(sums)) is None:
         return judgement
-    tells = not (silent or hides)
-    if judgement.vacuous >= MOST or silent:
-        off, tells_all = asked.as_a_whole()
+    if judgement.vacuous >= MOST or nothing == SILENT:
+        off, tells = asked.as_a_whole()
         if off:
             return judgement
-        tells |= tells_all
-    if not tells:
-        why = "nothing is told" if silent else "zero would pass as well"
-        message = (
-            f"{judgement.message}; a careless algorithm may lose so much that {why}"
-        )
+        nothing = "" if tells else nothing
+    if nothing:
+        message = f"{judgement.message}; {MUCH} {nothing}"
         return replace(judgement, verdict="vacuous", message=message)
     why = vanished(asked.node, asked.own) or OVERFLOWED if lost else LOSS.format(sums)
     return replace(

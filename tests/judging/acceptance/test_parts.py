@@ -374,5 +374,5 @@ def test_a_gradient_that_needs_all_rows_is_judged_by_itself(monkeypatch):
 
     monkeypatch.setattr(Question, "part", noted)
     judged = Question.of(made).judge(wrong, dict.fromkeys(got, "float32"))
-    assert asked == [["dx"], ["dweight"]]
+    assert asked == [["dx", "dweight"], ["dx"], ["dweight"]]  # the sizes first
     assert [j.verdict for j in judged] == ["disagree", "disagree"]
