@@ -36,6 +36,7 @@ from gradwatch.harness.judging.rounding.analysis import (
 )
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SMALL, UNIT
 from gradwatch.impls.graph import SELECTIONS, Node, as_array, topological_order
+from gradwatch.impls.graph.parts import SUMS
 
 Pair = tuple[Array, Array]
 Generator = np.random.Generator
@@ -65,6 +66,9 @@ SELDOM = (2 * np.log(1e9)) ** 0.5
 TURNS = FEW_DRAWS
 #: One of so many pairs of draws moves all weights of a tensor to the same side.
 ALIKE = 4
+#: Terms in all, and sums, from which the running errors of these stand for draws: they
+#: are larger, but of so many independent sums hardly count where they are added up.
+LONG, SUMMED = 1 << 24, 1 << 8
 
 
 def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
@@ -79,6 +83,15 @@ def halves(node: Node, pair: Pair) -> tuple[Error, Error] | None:
         return as_array((up - down) / 2), as_array((up + down) / 2)
 
 
+def drawn(needed: set[Node], order: Sequence[Node]) -> Sequence[Node]:
+    """The nodes whose roundings are drawn: none that only `LONG` sums need."""
+    for node in reversed(order):
+        long = operation(node) in SUMS and node.inputs[0].size > LONG
+        if node in needed and not (long and node.size >= SUMMED):
+            needed.update(node.inputs)
+    return [node for node in order if node in needed]
+
+
 class Draws:
     """Perturbed evaluations of the nodes of a graph.
 
@@ -86,7 +99,8 @@ class Draws:
     rounding at each step; with `again`, products of matrices are computed again for
     each use, and choices get no cotangent that is zero but for rounding. `own` is the E
     of each node's own rounding; `open` are contested elements of each choice, `shares`
-    the factors of their weights' moves; `hot` graphs come near the largest number.
+    the factors of their weights' moves; `hot` graphs come near the largest number. A
+    node whose inputs are not in the order is off by all of its running error.
     """
 
     def __init__(
@@ -101,8 +115,12 @@ class Draws:
         self.errors, self.order, self.once = errors, order, once
         self.seen = beside is not None
         self.scale = DRAWN if self.seen else 1 / (UNIT * errors.limit) if once else 1.0
-        self.own = local_errors(errors, order)
-        known = local_errors(beside, order) if beside is not None else {}
+        inside = {*order}
+        ends = [n for n in order if not inside.issuperset(n.inputs)]
+        self.own, known = (
+            local_errors(of, order) | {n: of.errors[n] for n in ends} if of else {}
+            for of in (errors, beside)
+        )
         self.open: dict[Node, Mask] = {}
         self.shares: dict[Node, Array] = {}
         unit = 2 * UNIT * errors.reach * self.scale
@@ -226,7 +244,7 @@ class Draws:
             if node in self._choices:
                 values[node] = self._weights(node, rng, share, together, turned)
             else:
-                held = ((s, values[s]) for s in node.inputs)
+                held = ((s, values[s]) for s in node.inputs if s in values)
                 given = [moved(s, pair) if s in again else pair for s, pair in held]
                 made = self._computed(node, given)
                 made = self._ended(made, self._narrow) if self.hot else made
@@ -237,7 +255,7 @@ class Draws:
                 values[node] = np.where(*still, plus), np.where(*still, minus)
             for source in self._last[node]:
                 if source not in keep:
-                    del values[source]
+                    values.pop(source, None)
         return values
 
     def _computed(self, node: Node, given: Sequence[Pair]) -> Pair:

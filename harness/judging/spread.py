@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.draws import Draws, Pair, halves
+from gradwatch.harness.judging.draws import Draws, Pair, drawn, halves
 from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
 from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import Error, Errors, limit_for
@@ -82,6 +82,7 @@ def spread(
     operands of choices, and is the same every time. With errors `beside` these it is
     the radius of the excess over them. `again` rounds a product for each use.
     """
+    order = drawn({*nodes.values()}, order)
     draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
     with np.errstate(all="ignore"):
@@ -112,7 +113,7 @@ def overflowing(draws: Draws) -> dict[Node, Any]:
         return {}
     sizes = draws.errors.sizes
     own = {n: np.zeros_like(sizes[n]) if e is None else e for n, e in draws.own.items()}
-    found = risks(draws.order, replace(draws.errors, errors=own))
+    found = risks(draws.order, replace(draws.errors, errors=draws.errors.errors | own))
     return {node: risk.infinite | risk.undefined for node, risk in found.items()}
 
 

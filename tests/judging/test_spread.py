@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import judge
+from gradwatch.harness.judging import draws as draws_module
 from gradwatch.harness.judging import spread as spread_module
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.draws import Draws
@@ -91,6 +92,57 @@ def test_its_radius_is_that_of_honest_arithmetic():
     error = np.abs((a * b).sum(1) - right.graphs["first"]["y"].value)
     assert 0.02 < np.median(error / radius) < 2
     assert (error / radius).max() < right.limit
+
+
+def variances(build_more=lambda x, r: {}):
+    """The gradient of the weight of an RMS norm of 300 rows, and its operands."""
+    rng = np.random.default_rng(2)
+    x, dy = (rng.standard_normal((300, 64)).astype("float32") for _ in range(2))
+    x, dy = (graph.variable(a.astype("float64")) for a in (x, dy))
+
+    def build(_):
+        mean = graph.mean(x, axis=1, keepdims=True)
+        c, some = x - mean, x[:, :3] - mean
+        r = 1 / graph.sqrt(graph.mean(c * c, axis=1, keepdims=True) + 1e-5)
+        return {"dw": graph.sum(dy[:, :3] * some * r, axis=0), **build_more(x, r)}
+
+    return Reference(Asked(build, "float32"))
+
+
+def test_of_many_long_sums_the_terms_are_not_drawn(monkeypatch):
+    """Their running errors are as good where many sums are added up."""
+    before = variances().radii().spreads()["dw"]
+    monkeypatch.setattr(draws_module, "LONG", 1 << 14)
+    evaluated, compute = [], draws_module.computed
+
+    def noted(node, *arrays):
+        evaluated.append(node.size)
+        return compute(node, *arrays)
+
+    monkeypatch.setattr(draws_module, "computed", noted)
+    right = variances()
+    after = right.radii().spreads()["dw"]
+    assert max(evaluated) < 300 * 64
+    assert (after < 2 * before).all()
+    assert (before < 2 * after).all()
+    value = right.graphs["first"]["dw"].value
+    wrong = value + 3 * right.limit * after
+    (j,) = judge_tensors(right, {"dw": wrong.astype("float32")}, {"dw": "float32"})
+    assert (j.verdict, j.radius_kind) == ("disagree", "spread")
+
+
+def test_what_is_a_result_itself_is_drawn_beside_long_sums(monkeypatch):
+    monkeypatch.setattr(draws_module, "LONG", 1 << 14)
+    right = variances(lambda x, r: {"s": graph.sum(made := x * 3.1, 1), "y": made})
+    radii = right.radii().spreads()
+    assert all(np.isfinite(radius).all() for radius in radii.values())
+
+
+def test_long_sums_may_come_near_the_largest_number(monkeypatch):
+    monkeypatch.setattr(draws_module, "LONG", 1 << 14)
+    huge = variances(lambda x, r: {"y": graph.sum(graph.sum(x * 3e36, 1) * 1.0)})
+    radii = huge.radii().spreads()
+    assert np.isfinite(radii["dw"]).all()
 
 
 def test_a_square_of_mere_rounding_error_is_beyond_the_first_order_picture():
