@@ -159,6 +159,14 @@ def place_of(equation: Any) -> Place:
     return Place(frame.file_name, frame.start_line) if frame else Place("", 0)
 
 
+def _name(equation: Any) -> str:
+    """The primitive's name, or that of JAX's own function with a rule here."""
+    primitive, called = equation.primitive, equation.params.get("call_jaxpr")
+    info: Any = getattr(getattr(called, "jaxpr", called), "debug_info", None)
+    own = info is not None and str(info.func_filename).startswith(jax.__path__[0])
+    return str(info.func_name if own and info.func_name in ON_NODES else primitive)
+
+
 def refuse(equation: Any, why: str, kind: str) -> NoReturn:
     """Raise Untraceable, with the caller's line."""
     name = f"lax.{equation.primitive.name}"
@@ -234,7 +242,7 @@ class Walk:
 
     def equation(self, equation: Any, args: list[Any]) -> Sequence[Any]:
         """The values of one equation's variables."""
-        name, params = equation.primitive.name, equation.params
+        name, params = _name(equation), equation.params
         types = [getattr(v.aval, "dtype", None) for v in equation.outvars]
         floating = any(t is not None and is_inexact(t) for t in types)
         known = not any(map(parts, args))
@@ -269,7 +277,7 @@ class Walk:
 
     def by_table(self, equation: Any, args: list[Any]) -> Any:
         """The result of an equation's rule for the arguments."""
-        name, out = equation.primitive.name, equation.outvars[0].aval.dtype
+        name, out = _name(equation), equation.outvars[0].aval.dtype
         if is_complex(out) or any(isinstance(a, Complex) for a in args):
             if name in ON_COMPLEX:
                 return ON_COMPLEX[name](equation, *args)
@@ -308,10 +316,7 @@ def as_exact(value: Any, dtype: Any) -> Any:
 # Primitives that call other jaxprs ----------------------------------------------------
 
 _INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "body_jaxpr")
-_CALLS = """
-    jit pjit closed_call core_call remat remat2 checkpoint custom_jvp_call
-    custom_vjp_call custom_vjp_call_jaxpr
-"""
+_CALLS = "jit closed_call call remat2 checkpoint custom_jvp_call custom_vjp_call"
 
 
 def _scan(walk: Walk, equation: Any, *args: Any) -> list[Any]:
@@ -371,9 +376,8 @@ def _picked(dtype: Any, which: Any, cases: Sequence[Any]) -> Any:
         if is_inexact(dtype):
             chosen = both(functools.partial(graph.where, as_mask(here)), case, chosen)
         elif dtype == np.bool_:
-            mask, a, b = map(as_mask, (here, case, chosen))
-            rest = graph.logical_and(graph.logical_not(mask), b)
-            chosen = graph.logical_or(graph.logical_and(mask, a), rest)
+            a, b = map(as_float, map(as_mask, (case, chosen)))
+            chosen = as_mask(graph.where(as_mask(here), a, b))
         else:
             a, b = as_exact(case, dtype), as_exact(chosen, dtype)
             chosen = jnp.where(as_exact(here, bool), a, b)
@@ -432,6 +436,8 @@ _RENAMED = {
     "erf_inv": "erfinv",
     "bessel_i0e": "special_i0e",
     "bessel_i1e": "special_i1e",
+    "xlogy": "xlogy",  # JAX writes both with a branch at 0 that has another slope
+    "xlog1py": "special_xlog1py",
 }
 ON_NODES: dict[str, Rule] = {
     **{n: rule for n, rule in elementwise.ON_FLOATS.items() if hasattr(lax, f"{n}_p")},
@@ -671,12 +677,6 @@ def _fourier(equation: Any, x: Any) -> Any:
     return complex.transformed(z, dim, scale, forward=forward, half=half)
 
 
-def _multiplied(equation: Any, z: Complex) -> Complex:
-    for axis in sorted(equation.params["axes"], reverse=True):
-        z = complex.product(z, axis)
-    return z
-
-
 #: Functions of complex numbers alone.
 _NUMBERS: dict[str, Rule] = {
     **complex.FUNCTIONS,
@@ -698,7 +698,9 @@ ON_COMPLEX: dict[str, Rule] = {
         Complex.of(x) if is_complex(equation.outvars[0].aval.dtype) else x.re
     ),
     "fft": _fourier,
-    "reduce_prod": _multiplied,
+    "reduce_prod": lambda equation, z: functools.reduce(
+        complex.product, sorted(equation.params["axes"], reverse=True), z
+    ),
     "cumprod": functools.partial(_cumulated, functools.partial(prefixes, operator.mul)),
     "dot_general": lambda equation, a, b: a.product(
         functools.partial(_product, equation), b
@@ -775,12 +777,8 @@ RULES: dict[str, Rule] = {
     "triangular_solve": _triangular,
 }
 #: Primitives that round nothing.
-_MOVES = """
-    reshape squeeze expand_dims dynamic_slice dynamic_update_slice broadcast_in_dim
-    transpose rev concatenate stack unstack slice split pad gather scatter copy copy_p
-    select_n tile
-"""
-MOVES = frozenset(_MOVES.split())
+_MOVES = "reshape squeeze expand_dims broadcast_in_dim transpose gather copy copy_p"
+MOVES = frozenset((*_MOVED.split(), *_MOVES.split(), "select_n"))
 _ADD_UP = "add add_any sub neg stop_gradient reduce_sum cumsum scatter-add"
 #: Primitives that work on each part of a complex number.
 PARTWISE = frozenset((*MOVES, *_ADD_UP.split(), "reduce_precision"))

@@ -37,7 +37,8 @@ COMPOSITES = frozenset(_COMPOSITES.split())
 #: and zero of x log y by x where x is 0. PyTorch's logsumexp takes its gradient from
 #: the result, whose rounding is that of the largest x.
 _WHOLE = """
-    take detach special_log_ndtr _safe_softmax xlogy special_xlog1py logsumexp
+    take detach special_log_ndtr special_entr _safe_softmax xlogy special_xlog1py
+    logsumexp
 """
 WHOLE = frozenset(_WHOLE.split())
 

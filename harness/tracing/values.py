@@ -259,12 +259,11 @@ def joined(value: Any) -> Any:
 def _narrowed(x: Array, info: Any) -> Array:
     if info is None:
         return as_array(x)
-    if str(info.dtype) == "float8_e4m3fn":  # has no infinity: PyTorch's casts saturate
-        return np.clip(x, -info.max, info.max)
-    # Half a unit in the last place above the largest number.
-    eps = float(info.eps)  # NumPy's would be in the type itself
-    beyond = float(info.max) * (1 + eps / (4 - 2 * eps))
-    return np.where(np.abs(x) < beyond, x, np.copysign(np.inf, x) + 0 * x)
+    top, end = float(info.max), np.nan if "fn" in str(info.dtype) else np.inf
+    if np.isnan(end) and isinstance(info.dtype, str):  # PyTorch's casts saturate
+        return np.clip(x, -top, top)
+    beyond = top + float(info.eps) / 2 * np.exp2(np.floor(np.log2(top)))
+    return np.where(np.abs(x) >= beyond, np.copysign(end, x), x)
 
 
 def _error(at: At) -> Error:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.scipy import special
 from jax_published import FUNCTIONS, MISTAKES, planted
 
 import gradwatch
@@ -395,6 +396,25 @@ def a_cast_inside_counts_as_a_rounding():
     check(rounded, shapes=[(4, 8)], quick=True).assert_ok()
     wrong = check(lambda x: jnp.sin(x), rounded, shapes=[(4, 8)], quick=True)
     assert not wrong.passes, wrong
+
+
+def a_cast_to_float8_is_nan_beyond_the_range_as_jax_makes_it():
+    def cast(x):
+        return x.astype(jnp.float8_e4m3fn).astype(jnp.float32)
+
+    given = jnp.asarray([3.0, 440.0, 500.0, 1e6, 0.6, 0.1], jnp.float32)
+    assert {j.verdict for j in check(cast, None, (given,))} <= {"agree", "vacuous"}
+    saturated = check(cast, lambda x: cast(jnp.clip(-x, -448, 448)), (given,))
+    assert not saturated.passes
+
+
+def the_slope_of_x_log_y_by_x_is_log_y_at_zero_too():
+    p, q = jnp.asarray([0.0, 1.5, 0.2]), jnp.asarray([2.0, 3.0, 0.5])
+    for f, log in ((special.xlogy, jnp.log), (special.xlog1py, jnp.log1p)):
+        check(jax.jit(f), None, (p, q)).assert_ok()
+        wrong = check(f, lambda x, y, g=log: jnp.where(x == 0, 0.0, x * g(y)), (p, q))
+        assert {r.judgement.tensor for r in wrong.failures} == {"dx"}, wrong
+    check(special.entr, None, (p,)).assert_ok()
 
 
 def a_cast_to_float16_inside_float64_is_a_rounding_and_hides_no_factor():

@@ -156,6 +156,17 @@ def test_the_slope_of_x_log_y_by_x_is_log_y_at_zero_too():
     assert {row.judgement.tensor for row in wrong.failures} == {"dx0"}
 
 
+def test_an_entropy_has_no_slope_at_zero_and_another_sign_elsewhere_is_found():
+    given = (torch.tensor([0.0, 0.5, 0.2, 1.0]),)
+    assert check(torch.special.entr, None, given).passes
+    wrong = check(
+        torch.special.entr,
+        lambda p: (-2 * torch.xlogy(p, p)).detach() + torch.xlogy(p, p),
+        given,
+    )
+    assert wrong.failures
+
+
 def test_each_prefix_of_a_running_logsumexp_has_a_maximum_of_its_own():
     x = torch.tensor([[-800.0, 900.0]])
     report = check(lambda x: torch.logcumsumexp(x, 1), None, (x,))

@@ -152,6 +152,7 @@ ON_FLOATS: dict[str, Rule] = {
     "fmod": lambda a, b: a - b * graph.trunc(a / b),
     "xlogy": lambda x, y: _times_log(x, y, graph.log(y)),
     "special_xlog1py": lambda x, y: _times_log(x, 1.0 + y, graph.log1p(y)),
+    "special_entr": lambda x: -_times_log(x, x, graph.log(x)),
     "fmax": graph.maximum,
     "fmin": graph.minimum,
     "clamp": _clamp,
