@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.diagnosis.sweep import (
     NUMBERS,
     Array,
+    At,
     Edit,
     Make,
     Sweep,
@@ -30,7 +31,6 @@ from gradwatch.harness.diagnosis.sweep import (
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
-from gradwatch.impls.graph.engine import summed_axes
 
 Mask = NDArray[np.bool_]
 Form = tuple[float, str, Callable[[Array], Array]]
@@ -59,7 +59,25 @@ _MASKS: Sequence[Form] = (
     (5, "{} is not applied", np.zeros_like),  # where it is true for what is left out
     (5, "{} is inverted", np.logical_not),
 )
-_SQUARES: Sequence[Form] = ((5, "{} is transposed", lambda x: np.swapaxes(x, -1, -2)),)
+
+
+def _before(x: Array) -> Array:
+    return np.concatenate((x[:1], x[:-1]))
+
+
+def _after(x: Array) -> Array:
+    return np.concatenate((x[1:], x[-1:]))
+
+
+#: A mask that has one more or one fewer along an axis.
+_BORDERS: Sequence[Form] = (
+    (5.5, "{} begins one earlier", lambda x: x | _after(x)),
+    (5.5, "{} begins one later", lambda x: x & _before(x)),
+    (5.5, "{} ends one later", lambda x: x | _before(x)),
+    (5.5, "{} ends one earlier", lambda x: x & _after(x)),
+    (5.5, "{} is one wider at both ends", lambda x: x | _before(x) | _after(x)),
+    (5.5, "{} is one narrower at both ends", lambda x: x & _before(x) & _after(x)),
+)
 _MATRICES: Sequence[Form] = (
     (5.6, "{} is turned about in its last two axes", lambda x: np.flip(x, (-2, -1))),
     (6, "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
@@ -70,7 +88,7 @@ _ROWS: Sequence[Form] = (
     (5.5, "{} is reversed", lambda x: x[::-1]),
     (6, "{} is shifted by one", lambda x: np.roll(x, 1, 0)),
     (6, "{} is shifted back by one", lambda x: np.roll(x, -1, 0)),
-    (6.5, "{} is shifted, its first kept", lambda x: np.r_[x[:1], x[:-1]]),
+    (6.5, "{} is shifted, its first kept", _before),
     (
         6.5,
         "the halves of {} alternate",
@@ -95,15 +113,20 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
 
 def forms(x: Array, digits: int) -> Iterator[Form]:
     """Replacements of a value of so many digits, computed from it alone."""
-    yield from (*_VALUES, *_roundings(digits)) if x.dtype.kind != "b" else _MASKS
-    if x.shape[-1:] == (2,) and x.dtype.kind != "b":
+    mask, rows = x.dtype.kind == "b", _ROWS if x.size > 1 else ()
+    yield from _MASKS if mask else (*_VALUES, *_roundings(digits))
+    if x.shape[-1:] == (2,) and not mask:
         yield 4, "the conjugate of {} stands for it", lambda x: x * (1, -1)
     if x.ndim > 1:
-        yield from _SQUARES if x.shape[-1] == x.shape[-2] else ()
         yield from _MATRICES
+    for i, j in itertools.combinations(range(x.ndim), 2):
+        if 1 < x.shape[i] == x.shape[j]:
+            text = f"axes {i} and {j} of {{}} are swapped"
+            text = "{} is transposed" if i + 2 == x.ndim else text
+            yield 5, text, partial(np.swapaxes, axis1=i, axis2=j)
     for axis in (None, *(i for i, n in enumerate(x.shape) if 1 < n < x.size)):
         at = "" if axis is None else f" along axis {axis}"
-        for rank, text, form in _ROWS if x.size > 1 else ():
+        for rank, text, form in (*rows, *(_BORDERS if mask and at else ())):
             yield rank, text + at, partial(_along, axis, form)
 
 
@@ -153,7 +176,8 @@ def stand_ins(
 def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     """The edits of one node that depends on a cotangent."""
     end, given = node in sweep.ends, node in sweep.cotangents
-    whole, least = {node: by(np.asarray, node)}, 2 - 2 * end
+    inner = sweep.made.get(node, (node, 0))[1] is None  # words fit its rule's end best
+    whole, least = {node: by(np.asarray, node)}, 2 - 2 * end + 0.1 * inner
     yield Edit(least, "{term} is", (node,), whole, plain=True)
     numbers = NUMBERS | {0.0: "zero everywhere"} if end else NUMBERS
     for factor, said in numbers.items():
@@ -307,6 +331,7 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
             text = f"{side} stands for {node.attributes['how']} in {{0}}"
             made = by(partial(step.compute, how=side), *node.inputs)
             found.append(Edit(5.5, text, (node, node), {node: made}))
+        found += exchanged(node)
         if node.value.dtype.kind in "fb":
             saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
             found += stand_ins(node, None, digits, saved)
@@ -320,8 +345,23 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
                 yield replace(edit, rank=rank + 0.5, text=again + text)
 
 
+def exchanged(node: Node) -> Iterator[Edit]:
+    """Edits that take a step before the one it follows, as sqrt(x) + eps."""
+
+    def swapped(before: Node, x: Node, at: At) -> Array:
+        first = [at(x if n is before else n) for n in node.inputs]
+        rest = (graph.computed(node, first) if n is x else at(n) for n in before.inputs)
+        return graph.computed(before, [*rest])
+
+    for before, x in ((n, x) for n in node.inputs for x in n.inputs):
+        outer, inner = node.primitive, before.primitive
+        if outer and inner and node.shape == before.shape == x.shape:
+            text = f"{outer.name} comes before {inner.name} in {{0}}"
+            yield Edit(5.5, text, (node, node), {node: partial(swapped, before, x)})
+
+
 def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
-    """Replacements of a sum: a copy, a mean, or a sum along other axes."""
+    """Replacements of a sum: a mean, or a sum along other axes."""
     if node.primitive is None:
         return
     name, x = node.primitive.name, node.inputs[0]
@@ -331,14 +371,11 @@ def _sums(node: Node, sweep: Sweep) -> Iterator[tuple[str, Make]]:
         count = np.maximum(1, graph.computed(node, [np.ones(x.shape)]))
         text = "{term} is averaged at equal indices, and not added up"
         yield text, by(lambda v: graph.computed(node, [v]) / count, x)
+    if name == "cumulative_sum":
+        text = "each element of {term} is left out of the running sum at its place"
+        yield text, by(lambda v: graph.computed(node, [v]) - v, x)
     if name not in ("sum", "sum_to"):
         return
-    axes = summed_axes(node, x.shape)
-    for copy, at in ("first copy stands for all", 0), ("last copy overwrites all", -1):
-        part = slice(at, at + 1 or None)
-        box = tuple(part if i in axes else slice(None) for i in range(x.ndim))
-        total = partial(lambda i, x: x[i].sum(axes).reshape(node.shape), box)
-        yield f"in the sum of {{term}}, the {copy}", by(total, x)
     factors = ((), *((n,) for n in near(node, sweep)[:4]))
     for axis, mean, factor in itertools.product(
         (None, *range(x.ndim)), (False, True), factors
@@ -356,11 +393,13 @@ def _summed(axis: int | None, size: int | None, x: Array, factor: Any = 1.0) -> 
 
 
 def _written(node: Node, source: Array) -> Array:
-    """A scatter whose copies overwrite each other; the last place takes index -1."""
-    batch = node.attributes.get("batch", 0)
-    out = np.zeros((*node.shape[:batch], math.prod(node.shape[batch:]) + 1), node.dtype)
-    out[..., node.attributes["index"]] = source
-    return out[..., :-1].reshape(node.shape)
+    """A scatter whose values, but for zeros, overwrite each other; the last is -1."""
+    ahead = node.attributes.get("batch", 0)
+    rows, size = math.prod(node.shape[:ahead]), math.prod(node.shape[ahead:])
+    at = np.where(source != 0, node.attributes["index"], -1).reshape(rows, -1)
+    out = np.zeros((rows, size + 1), node.dtype)
+    out[np.arange(rows)[:, None], at] = source.reshape(rows, -1)
+    return out[:, :-1].reshape(node.shape)
 
 
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")

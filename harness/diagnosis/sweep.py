@@ -24,10 +24,8 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array
+from gradwatch.impls.graph.expressions import expression
 
-_INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
-_SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "sum_to")
-LONGEST = 44  # characters of an expression
 Array = NDArray[Any]
 At = Callable[[Node], Array]
 Make = Callable[[At], Array]
@@ -179,32 +177,9 @@ class Sweep:
 
     def quoted(self, node: Node) -> str:
         """A name, a number, or an expression such as `x - sum(x) / 8`."""
-        text = next(
-            t for d in (3, 2, 1, 0) if len(t := self._text(node, d)) < LONGEST or not d
-        )
+        text = expression(node, self.names)
         bare = node.primitive is None or node in self.names
         return text if bare else f"`{text}`"
-
-    def _text(self, node: Node, depth: int) -> str:
-        if node in self.names:
-            return self.names[node]
-        if node.primitive is None:
-            number = f"{float(node.value.flat[0]):.6g}" if node.size == 1 else ""
-            return number or f"a constant of shape {node.shape}"
-        name = node.primitive.name
-        if name in _SILENT:
-            return self._text(node.inputs[0], depth)
-        if depth < 0:
-            return "..."
-        parts = [self._text(n, depth - 1) for n in node.inputs]
-        if name in _INFIX:
-            return f" {_INFIX[name]} ".join(map(_held, parts))
-        if name == "negative":
-            return f"-{_held(parts[0])}"
-        axis = node.attributes.get("axis")
-        at = f", axis={axis}" if isinstance(axis, (int, tuple)) else ""
-        name = node.attributes.get("how", name) if name == "compare" else name
-        return f"{name}({', '.join(parts)}{at})"
 
     def line(self, node: Node) -> str:
         """The line of an operation in the user's code; empty if not known."""
@@ -241,13 +216,6 @@ def rerun(order: Iterable[Node], edits: Edits, at: At) -> dict[Node, Array]:
         if node in edits:
             new[node] = as_array(edits[node](now))
     return new
-
-
-def _held(text: str) -> str:
-    """The text, in parentheses if it is more than a name, a number or a call."""
-    bare = text.replace(".", "").replace("_", "").isalnum()
-    call = text.endswith(")") and " " not in text.partition("(")[0] and text[0] != "("
-    return text if bare or call else f"({text})"
 
 
 #: Factors that a programmer would write, with words.

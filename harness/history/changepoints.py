@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Literal
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
 Values = NDArray[np.float64]
@@ -214,7 +215,7 @@ def _unseen(work: Values, steady: int, place: int) -> bool:
     before, now = work[steady:place], work[place:]
     side = 1 if np.median(now) > np.median(before) else -1
     width = min(len(now) - 1, len(before))
-    stretches = np.lib.stride_tricks.sliding_window_view(side * before, width)
+    stretches = sliding_window_view(side * before, width)
     floor = np.quantile(side * now, FLOOR, method="lower")
     beyond = floor - np.quantile(stretches, FLOOR, axis=1, method="lower").max()
     return bool(beyond > MARGIN * abs(np.median(now) - np.median(before)))
@@ -273,12 +274,8 @@ def trace_of(work: Values) -> Trace:
 def _running_median(values: Values) -> Values:
     """Median over `HALF` runs on each side, fewer at the ends."""
     half = min(HALF, (len(values) - 1) // 2)
-    windows = np.lib.stride_tricks.sliding_window_view(values, 2 * half + 1)
-    medians = np.empty_like(values)
-    medians[half : len(values) - half] = np.partition(windows, half, axis=1)[:, half]
-    for at in range(half):
-        medians[at] = np.median(values[: at + half + 1])
-        medians[-1 - at] = np.median(values[-1 - at - half :])
+    padded = np.pad(values, half, constant_values=np.nan)
+    medians: Values = np.nanmedian(sliding_window_view(padded, 2 * half + 1), axis=1)
     return medians
 
 
@@ -394,6 +391,8 @@ def neighbours(cuts: list[int]) -> list[Cut]:
 
 def _candidates(trace: Trace) -> list[int]:
     """Positions at which some contrast is a local maximum and not negligible."""
+    from scipy.ndimage import maximum_filter1d  # takes a while to import
+
     count = len(trace.values)
     strongest = np.zeros(count + 1)
     for width in SCAN:
@@ -401,20 +400,14 @@ def _candidates(trace: Trace) -> list[int]:
             break
         error = math.sqrt(2 * trace.variances[min(width, trace.reach)])
         strength = np.abs(contrast(trace.sums, width)) / error
-        peak = (strength >= _highest_around(strength, width)) & (strength > FAINT)
+        peak = (strength >= maximum_filter1d(strength, 2 * width + 1)) & (
+            strength > FAINT
+        )
         inside = strongest[width : width + len(strength)]
         inside[peak] = np.maximum(inside[peak], strength[peak])
-    peak = (strongest > 0) & (strongest >= _highest_around(strongest, 1))
+    peak = (strongest > 0) & (strongest >= maximum_filter1d(strongest, 3))
     places: list[int] = np.flatnonzero(peak).tolist()
     return [place for place in places if 2 <= place <= count - 2]
-
-
-def _highest_around(values: Values, radius: int) -> Values:
-    """The maximum over `radius` neighbours on each side."""
-    padded = np.pad(values, radius, constant_values=-1.0)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1)
-    highest: Values = windows.max(axis=1)
-    return highest
 
 
 def _mean_strength(cut: Cut, trace: Trace) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,11 +107,13 @@ class Draws:
         self,
         errors: Errors,
         order: Sequence[Node],
+        needed: Iterable[Node] = (),
         *,
         beside: Errors | None = None,
         once: bool = False,
         again: bool = False,
     ) -> None:
+        order = drawn({*needed} or {*order}, order)
         self.errors, self.order, self.once = errors, order, once
         self.seen = beside is not None
         self.scale = DRAWN if self.seen else 1 / (UNIT * errors.limit) if once else 1.0

@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.draws import Draws, Pair, drawn, halves
+from gradwatch.harness.judging.draws import Draws, Pair, halves
 from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes, risks
 from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import Error, Errors, limit_for
@@ -82,9 +82,8 @@ def spread(
     operands of choices, and is the same every time. With errors `beside` these it is
     the radius of the excess over them. `again` rounds a product for each use.
     """
-    order = drawn({*nodes.values()}, order)
-    draws = Draws(errors, order, beside=beside, again=again)
     moments = {node: _Moments(node) for node in nodes.values()}
+    draws = Draws(errors, order, moments, beside=beside, again=again)
     with np.errstate(all="ignore"):
         draws.add_to(moments, PAIRS)
         for number in range(TESTED):

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,8 @@ def _place(
     leaves |= {
         n: dy.astype(n.dtype) for n, dy in zip(sweep.cotangents, dys, strict=False)
     }
-    point = sweep.run(sweep.values, leaves=leaves)
+    new = {node: partial(lambda a, at: a, array) for node, array in leaves.items()}
+    point = sweep.run(sweep.values, new)
     wrong = elsewhere[tensor].astype(other.wide)
     room = allowed(other, "first", tensor)
     last = other.limit * other.arithmetics[-1].step.roundoff

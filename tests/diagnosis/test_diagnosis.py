@@ -88,7 +88,7 @@ MISTAKES = {
     "the mean's term is left out": (layer_norm(shift=0), 0, "`sum(x", "is left out"),
     "the mean's term counts twice": (layer_norm(shift=2), 0, "`sum(x", "counted twice"),
     "a sum for a mean": (layer_norm(shift=N), 0, "`sum(x", f"multiplied by {N}"),
-    "the variance's sign": (layer_norm(scale=-1), 0, "* (x - ", "wrong sign"),
+    "the variance's sign": (layer_norm(scale=-1), 0, "through `sqrt(", "wrong sign"),
     "eps is large": (layer_norm(eps=0.1), 0, "0.1 stands for 1e-05", "agree"),
     "eps is another": (layer_norm(eps=1e-3), 0, "0.001 stands for 1e-05", "agree"),
     "an eps that nobody writes": (layer_norm(eps=0.0437), 0, "0.0437 stands", "agree"),
@@ -258,9 +258,16 @@ def masked(xp: Any, q: Any, k: Any, v: Any) -> Any:
     return p @ v
 
 
+WINDOW = CAUSAL | True
+
+
 @pytest.mark.parametrize(
     ("mask", "words"),
-    [(CAUSAL | True, "is not applied"), (np.tril(CAUSAL | True, 1), "is shifted")],
+    [
+        (WINDOW, "a mask of shape (6, 6) is not applied"),
+        (np.tril(WINDOW, 1), "ends one later along axis 1"),
+        (np.tril(WINDOW, 2), " elements of d"),  # two further have no name
+    ],
 )
 def test_a_mask_that_the_backward_computes_otherwise_is_named(
     mask: Any, words: str
@@ -269,7 +276,80 @@ def test_a_mask_that_the_backward_computes_otherwise_is_named(
     wrong = [g.astype(np.float32) for g in attention(mask, q, k, v, dy)]
     found = judge(ATTENTION, [q, k, v], dy, wrong)
     assert all(words in j.diagnosis for j in found)
-    assert all("all that the backward uses" in j.diagnosis for j in found)
+    again = "all that the backward uses"
+    assert all((again in j.diagnosis) == ("of d" not in words) for j in found)
+
+
+def rooted(eps: float, inside: bool) -> list[Any]:
+    """The gradient of x / sqrt(mean(x^2) + eps), or with eps added to the root."""
+    x, dy = X.astype(np.float64), DY.astype(np.float64)
+    square = mean(x * x)
+    r = 1 / (np.sqrt(square + eps) if inside else np.sqrt(square) + eps)
+    return [(r * (dy - x * r * mean(dy * x * r))).astype(np.float32)]
+
+
+def test_an_eps_outside_the_root_is_named() -> None:
+    op = Op("rooted", inputs="x", cases=[Case("5x12", x=(5, 12))])
+
+    @op.implement("formula")
+    def formula(xp: Any, x: Any) -> Any:
+        return x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 0.01)
+
+    (right,) = judge(op, [X], DY, rooted(0.01, inside=True))
+    assert right.passes
+    (wrong,) = judge(op, [X], DY, rooted(0.01, inside=False))
+    assert "computes it again, sqrt comes before add in `sqrt(" in wrong.diagnosis
+    assert "all 60 elements agree" in wrong.diagnosis
+
+
+def test_where_windows_overlap_the_last_gradient_stands() -> None:
+    op = Op("pooled", inputs="x", cases=[Case("4x9", x=(4, 9))])
+    windows = np.arange(3) + 2 * np.arange(4)[:, None]
+
+    @op.implement("formula")
+    def formula(xp: Any, x: Any) -> Any:
+        return xp.max(xp.take(x, windows, axis=1), axis=2)
+
+    x, dx = RNG.standard_normal((4, 9)).astype(np.float32), np.zeros((4, 9), np.float32)
+    x[:, 4] += 9  # the highest of two windows
+    dy = RNG.standard_normal((4, 4)).astype(np.float32)
+    places = windows[range(4), x[:, windows].argmax(2)]
+    rows = np.arange(4)[:, None]
+    np.add.at(dx, (rows, places), dy)
+    assert judge(op, [x], dy, [dx])[0].passes
+    dx[rows, places] = dy
+    said = judge(op, [x], dy, [dx])[0].diagnosis
+    assert "equal indices overwrite the term through `max(" in said
+
+
+def test_axes_of_one_length_that_are_swapped_are_named() -> None:
+    shuffle = Op("shuffled", inputs="x", cases=[Case("3", x=(3, 2, 4, 2, 5))])
+
+    @shuffle.implement("formula")
+    def moved(xp: Any, x: Any) -> Any:
+        return xp.permute_dims(x, (0, 2, 1, 4, 3))
+
+    dy = RNG.standard_normal((3, 4, 2, 5, 2)).astype(np.float32)
+    right = dy.transpose(0, 2, 1, 4, 3)
+    swapped = right.swapaxes(1, 3)
+    assert judge(shuffle, [right], dy, [right])[0].passes
+    said = judge(shuffle, [right], dy, [swapped])[0].diagnosis
+    assert "axes 1 and 3 of dx are swapped: with this, all 240" in said
+
+
+def test_a_running_sum_without_its_own_element_is_named() -> None:
+    op = Op("summed", inputs="x", cases=[Case("4x6", x=(4, 6))])
+
+    @op.implement("formula")
+    def formula(xp: Any, x: Any) -> Any:
+        return xp.exp(xp.cumulative_sum(x, axis=-1))
+
+    x, dy = RNG.standard_normal((2, 4, 6)).astype(np.float32)
+    terms = dy * np.exp(x.astype(np.float64).cumsum(-1))
+    whole = np.flip(np.flip(terms, -1).cumsum(-1), -1)
+    assert judge(op, [x], dy, [whole.astype(np.float32)])[0].passes
+    said = judge(op, [x], dy, [(whole - terms).astype(np.float32)])[0].diagnosis
+    assert "left out of the running sum at its place" in said
 
 
 def test_two_mistakes_at_once_are_both_named() -> None:
@@ -393,7 +473,7 @@ def recurrent(xp: Any, x: Any, w: Any, u: Any) -> Any:
 @pytest.mark.parametrize(
     ("slope", "carry", "words"),
     [
-        (lambda h: 1 + 0 * h, 1, "1 stands for `1 - tanh(...) * tanh(...)`, in each"),
+        (lambda h: 1 + 0 * h, 1, "1 stands for `1 - (tanh(...) * tanh(...))`, in each"),
         (lambda h: 1 - h * h, 2, "is counted twice, in each of 3 copies"),
         (lambda h: 1 - h * h, 1, ""),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from gradwatch.impls import graph
 from gradwatch.impls.graph import hints
+from gradwatch.impls.graph.expressions import slices_of
 from tests.balls import balls, digits, precise
 from tests.primitives import ALL, DRAWN, ENGINES, TRIALS, any_sign
 
@@ -356,6 +357,26 @@ def test_an_index_out_of_range_or_no_integer_is_refused(index):
         graph.gather(x, index=index)
     with pytest.raises(IndexError):
         graph.scatter_add(x[:1], index=index, shape=(3,))
+
+
+@pytest.mark.parametrize(
+    "said", [":, 2:4", "1", "::2", ":, ::3", "3", ":", "2, 3", "1:3, 5"]
+)
+def test_a_gather_is_said_as_the_slices_that_it_takes(said):
+    at = np.arange(24).reshape(4, 6)
+    x = graph.asarray(at.astype(float))
+    index = eval(f"at[{said}]", {"at": at})
+    assert slices_of(graph.gather(x, index=index)) == said
+    assert slices_of(graph.gather(x, index=np.array([2, 3]), batch=1)) == ":, 2:4"
+
+
+def test_a_gather_that_takes_no_box_has_no_slices():
+    at = np.arange(24).reshape(4, 6)
+    x = graph.asarray(at.astype(float))
+    for index in (at.T, at[::-1], at[[0, 1, 3]], at - 1, at[:0]):
+        assert slices_of(graph.gather(x, index=index)) == ""
+    assert slices_of(graph.gather(x[0, 0], index=np.zeros(3, int))) == ""
+    assert slices_of(graph.gather(x, x, index=at)) == ""
 
 
 def test_a_gather_with_padding_has_one_table_of_positions():
