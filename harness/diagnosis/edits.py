@@ -61,22 +61,18 @@ _MASKS: Sequence[Form] = (
 )
 
 
-def _before(x: Array) -> Array:
-    return np.concatenate((x[:1], x[:-1]))
-
-
-def _after(x: Array) -> Array:
-    return np.concatenate((x[1:], x[-1:]))
+def _shifted(x: Array, by: int = 1) -> Array:
+    return x[np.clip(np.arange(len(x)) - by, 0, len(x) - 1)]
 
 
 #: A mask that has one more or one fewer along an axis.
 _BORDERS: Sequence[Form] = (
-    (5.5, "{} begins one earlier", lambda x: x | _after(x)),
-    (5.5, "{} begins one later", lambda x: x & _before(x)),
-    (5.5, "{} ends one later", lambda x: x | _before(x)),
-    (5.5, "{} ends one earlier", lambda x: x & _after(x)),
-    (5.5, "{} is one wider at both ends", lambda x: x | _before(x) | _after(x)),
-    (5.5, "{} is one narrower at both ends", lambda x: x & _before(x) & _after(x)),
+    (5.5, "{} begins one earlier", lambda x: x | _shifted(x, -1)),
+    (5.5, "{} begins one later", lambda x: x & _shifted(x)),
+    (5.5, "{} ends one later", lambda x: x | _shifted(x)),
+    (5.5, "{} ends one earlier", lambda x: x & _shifted(x, -1)),
+    (5.6, "{} is one wider", lambda x: x | _shifted(x) | _shifted(x, -1)),
+    (5.6, "{} is one narrower", lambda x: x & _shifted(x) & _shifted(x, -1)),
 )
 _MATRICES: Sequence[Form] = (
     (5.6, "{} is turned about in its last two axes", lambda x: np.flip(x, (-2, -1))),
@@ -88,7 +84,7 @@ _ROWS: Sequence[Form] = (
     (5.5, "{} is reversed", lambda x: x[::-1]),
     (6, "{} is shifted by one", lambda x: np.roll(x, 1, 0)),
     (6, "{} is shifted back by one", lambda x: np.roll(x, -1, 0)),
-    (6.5, "{} is shifted, its first kept", _before),
+    (6.5, "{} is shifted, its first kept", _shifted),
     (
         6.5,
         "the halves of {} alternate",

@@ -124,6 +124,35 @@ def test_a_forward_whose_steps_have_another_slope_needs_a_reference(factor):
     )
 
 
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_forward_that_runs_in_float32_alone_is_its_own_reference(carried):
+    """Its first state has no type of its inputs'."""
+
+    class Scan(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            h, states = torch.zeros(2, 3), []
+            for step in x.unbind(1):
+                states.append(h)
+                h = step + h @ w
+            ctx.save_for_backward(w, *states)
+            return h
+
+        @staticmethod
+        def backward(ctx, dh):
+            w, *states = ctx.saved_tensors
+            dx, dw = [], torch.zeros_like(w)
+            for h in states[::-1]:
+                dx.append(dh)
+                dw += h.mT @ dh
+                dh = dh @ (w.mT if carried else w)
+            return torch.stack(dx[::-1], 1), dw
+
+    report = check(Scan.apply, inputs=[torch.randn(2, 4, 3), torch.randn(3, 3)])
+    assert report.passes is carried, str(report)
+    assert ("stands for `permute_dims(" in str(report)) != carried
+
+
 @pytest.mark.parametrize("factor", [1, 1.01])
 def test_a_gradient_that_is_meant_to_be_another_one_is_told_to_need_a_reference(factor):
     class Sign(torch.autograd.Function):
