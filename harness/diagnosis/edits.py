@@ -425,7 +425,8 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
         words = f"{where} of {{term}} is {said if factor else 'zero'}"
         rank = LAST if "slices" in where else 1 if plain else 7.5
-        parts.append((rank, words, lambda x: np.where(region, factor * x, x)))
+        if not (np.abs(got - factor * value) <= room).all():  # zeros are no other part
+            parts.append((rank, words, lambda x: np.where(region, factor * x, x)))
     size, here = np.abs(value), np.abs(got[bad])
     top = float(here.max(initial=0))
     brief = len(f"{top:.9g}") <= 4

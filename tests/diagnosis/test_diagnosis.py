@@ -280,6 +280,18 @@ def test_a_mask_that_the_backward_computes_otherwise_is_named(
     assert all((again in j.diagnosis) == ("of d" not in words) for j in found)
 
 
+def test_a_factor_of_all_is_not_that_of_all_but_zeros() -> None:
+    """The first query of causal attention has one key, and so no gradient."""
+    q, k, v, dy = RNG.standard_normal((4, 6, 8)).astype(np.float32)
+    dq, *others = (g.astype(np.float32) for g in attention(CAUSAL, q, k, v, dy))
+    assert not dq[0].any()
+    found = judge(ATTENTION, [q, k, v], dy, [2 * dq, *others])
+    assert found[0].diagnosis.startswith("dq is counted twice")
+    dq[1:4] *= 2
+    found = judge(ATTENTION, [q, k, v], dy, [dq, *others])
+    assert "of dq is counted twice" in found[0].diagnosis
+
+
 def rooted(eps: float, inside: bool) -> list[Any]:
     """The gradient of x / sqrt(mean(x^2) + eps), or with eps added to the root."""
     x, dy = X.astype(np.float64), DY.astype(np.float64)
