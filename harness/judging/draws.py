@@ -97,10 +97,11 @@ class Draws:
 
     With errors `beside` these, only the excess over them is drawn; `once` draws one
     rounding at each step; with `again`, products of matrices are computed again for
-    each use, and choices get no cotangent that is zero but for rounding. `own` is the E
-    of each node's own rounding; `open` are contested elements of each choice, `shares`
-    the factors of their weights' moves; `hot` graphs come near the largest number. A
-    node whose inputs are not in the order is off by all of its running error.
+    each use. In every other pair, with `again` in all, choices get no cotangent that is
+    zero but for rounding. `own` is the E of each node's own rounding; `open` are
+    contested elements of each choice, `shares` the factors of their weights' moves;
+    `hot` graphs come near the largest number. A node whose inputs are not in the order
+    is off by all of its running error.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Draws:
         self.hot = any(a.size and not largest(a) < top for a in sizes if a is not None)
         last_use = {s: node for node in order for s in node.inputs}
         self._again = self._products_used_again() if again else frozenset()
-        self._nothing = self._left_out() if again else {}
+        self._nothing = self._left_out()
         self._last: dict[Node, list[Node]] = {node: [] for node in order}
         for source, node in last_use.items():
             self._last[node].append(source)
@@ -178,7 +179,7 @@ class Draws:
         for node in self.order:
             if operation(node) == "multiply" and node.inputs[1] in self._choices:
                 wide = self.errors.errors[node] * np.finfo(node.dtype).eps
-                nothing = (node.value != 0) & (np.abs(node.value) <= wide)
+                nothing = (node.inputs[1].value != 0) & (np.abs(node.value) <= wide)
                 if nothing.any():
                     found[node] = nothing
         return found
@@ -251,7 +252,7 @@ class Draws:
                 made = self._computed(node, given)
                 made = self._ended(made, self._narrow) if self.hot else made
                 values[node] = made if node in again else moved(node, made)
-            if node in self._nothing:
+            if node in self._nothing and (self._again or number % 2):
                 still = self._nothing[node], node.value
                 plus, minus = values[node]
                 values[node] = np.where(*still, plus), np.where(*still, minus)

@@ -112,3 +112,25 @@ def test_nothing_is_excused_where_its_steps_may_overflow():
     given[0] += 3.2 - given[0, 0]
     assert check(differences, convolved, [given], quick=True).passes
     assert check(differences, scaled, [given], quick=True).failures
+
+
+def normalised(x):
+    """A softmax whose maximum has a gradient: zero, but for rounding."""
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    return e / e.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 7), (5, 2)])
+def test_who_leaves_out_the_gradient_of_a_shift_loses_nothing(shape):
+    x = 2 * drawn(*shape)
+    for right in (lambda x: F.log_softmax(x, -1).exp(), lambda x: F.softmax(x, -1)):
+        report = check(normalised, right, inputs=[x])
+        assert {j.verdict for j in report} <= {"agree", "vacuous"}, str(report)
+    for wrong in (
+        lambda x: normalised(x.detach()) * x / x.detach(),
+        lambda x: (lambda e: e / e.sum(-1, keepdim=True).detach())(torch.exp(x)),
+        lambda x: 1.00002 * normalised(x) - 2e-5 * normalised(x).detach(),
+    ):
+        report = check(normalised, wrong, inputs=[x], quick=True)
+        assert not report.passes
+        assert all(j.verdict != "imprecise" for j in report)

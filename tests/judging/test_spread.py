@@ -195,9 +195,9 @@ def test_an_element_that_looks_linear_by_chance_is_asked_twice():
     assert np.isinf(radius).mean() > 0.98  # of 120; 0.92 by one pair
 
 
-@pytest.mark.parametrize(("got", "passes"), [(0.0, True), (1e-30, False)])
+@pytest.mark.parametrize(("got", "passes"), [(0.0, True), (3e-8, True), (1e-5, False)])
 def test_what_underflows_beside_a_larger_rounding_error_may_be_zero(got, passes):
-    """Its shift is part of this softmax; the draws of e^-744 are lost beside u dy."""
+    """The draws of e^-744 are lost beside u dy, also where the shift has a gradient."""
 
     def build():
         x = graph.variable(np.array([[0.0, -744.0, -745.0]]))
