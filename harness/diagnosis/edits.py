@@ -62,6 +62,7 @@ _MASKS: Sequence[Form] = (
 
 
 def _shifted(x: Array, by: int = 1) -> Array:
+    """The array shifted along its first axis; its first or last is kept."""
     return x[np.clip(np.arange(len(x)) - by, 0, len(x) - 1)]
 
 

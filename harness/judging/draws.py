@@ -97,11 +97,11 @@ class Draws:
 
     With errors `beside` these, only the excess over them is drawn; `once` draws one
     rounding at each step; with `again`, products of matrices are computed again for
-    each use. In every other pair, with `again` in all, choices get no cotangent that is
-    zero but for rounding. `own` is the E of each node's own rounding; `open` are
-    contested elements of each choice, `shares` the factors of their weights' moves;
-    `hot` graphs come near the largest number. A node whose inputs are not in the order
-    is off by all of its running error.
+    each use. In every other pair choices get no cotangent that is zero but for
+    rounding. `own` is the E of each node's own rounding; `open` are contested elements
+    of each choice, `shares` the factors of their weights' moves; `hot` graphs come near
+    the largest number. A node whose inputs are not in the order is off by all of its
+    running error.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Draws:
                 made = self._computed(node, given)
                 made = self._ended(made, self._narrow) if self.hot else made
                 values[node] = made if node in again else moved(node, made)
-            if node in self._nothing and (self._again or number % 2):
+            if node in self._nothing and number % 2:
                 still = self._nothing[node], node.value
                 plus, minus = values[node]
                 values[node] = np.where(*still, plus), np.where(*still, minus)
