@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from gradwatch.harness.judging.excuses.overflow import magnitudes
 from gradwatch.harness.judging.precisions import Array, Mask
 from gradwatch.harness.judging.rounding.analysis import (
     Error,
@@ -171,18 +172,15 @@ class Draws:
         return frozenset(several)
 
     def _left_out(self) -> dict[Node, Mask]:
-        """Masks of choices' products that are zero but for the wide type's rounding.
+        """Masks of choices' products that are zero but for rounding, as a sum is.
 
         So is the gradient of a softmax by the shift of its scores: some leave it out.
         """
-        found = {}
-        for node in self.order:
-            if operation(node) == "multiply" and node.inputs[1] in self._choices:
-                wide = self.errors.errors[node] * np.finfo(node.dtype).eps
-                nothing = (node.inputs[1].value != 0) & (np.abs(node.value) <= wide)
-                if nothing.any():
-                    found[node] = nothing
-        return found
+        choices = (n for n in self.order if not self._choices.isdisjoint(n.inputs))
+        made = [n for n in choices if operation(n) == "multiply"]
+        terms = magnitudes(topological_order(made)) if made else {}
+        wide = {n: self.errors.errors[n] * np.finfo(n.dtype).eps for n in made}
+        return {n: (terms[n] > 0) & (np.abs(n.value) <= wide[n]) for n in made}
 
     def _contest(self, least: float) -> None:
         """Find the choices that rounding may turn: from here on their weights move.
