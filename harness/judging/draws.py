@@ -171,6 +171,7 @@ class Draws:
                 several.add(node)
         return frozenset(several)
 
+    @np.errstate(all="ignore")
     def _left_out(self) -> dict[Node, Mask]:
         """Masks of choices' products that are zero but for rounding, as a sum is.
 
