@@ -20,13 +20,15 @@ import numpy as np
 
 def silu(x):
     s = 1 / (1 + np.exp(-x))
-    return x * s, lambda dy: (dy * s * (1 + x * (1 - s)),)
+    eps = 0 * np.finfo(x.dtype).eps
+    return x * s, lambda dy: (dy * s * (1 + x * (1 - s * (1 + eps))),)
 """
-#: Several roundoffs off, in either precision; the tolerance still accepts it.
-INACCURATE = RIGHT.replace("(1 - s)),)", "(1 - s * (1 + 4 * np.finfo(x.dtype).eps))),)")
+#: Several roundoffs off, in either precision; the tolerance still accepts it. It takes
+#: no longer: of two steps in so few times the first alone would be suspected.
+INACCURATE = RIGHT.replace("0 *", "4 *")
 #: Many times slower: no other load on the machine can hide it.
 SLOWER = INACCURATE.replace("(dy * s", "(0 * sum(np.exp(s) for _ in [0] * 30) + dy * s")
-WRONG = RIGHT.replace("1 + x * (1 - s)", "1 + x * (1 - s.round(3))")
+WRONG = RIGHT.replace("1 - s *", "1 - s.round(3) *")
 COMMITS = {
     "right": RIGHT,
     "commented": f"{RIGHT}# a comment",
@@ -148,8 +150,7 @@ def test_the_night_names_both(python, theirs, history):
     """Its budget is ample: a quarter of it is for comparing commits.
 
     Five runs suspect a loss of accuracy, which no comparison confirms: it is in the
-    document of the part. Its commit takes some 15 % longer, too, which a busy machine
-    hides.
+    document of the part.
     """
     parts = ("--part", "agree", "--part", "selftest", "--part", "watch")
     call = (*GRADWATCH, "nightly", *ONLY, *parts, "--budget", "10m")
