@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from gradwatch.harness.agreement.suite import (
-    Agreement,
-    Asked,
-    judge,
-    judged,
-    unjudged,
-)
+from gradwatch.harness.agreement.suite import Agreement, Asked, judge, judged, unjudged
 from gradwatch.harness.console.terminal import say
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project.documents import packed

@@ -16,13 +16,7 @@ from typing import Any
 import click
 
 from gradwatch.harness.console import options as options
-from gradwatch.harness.console.terminal import (
-    ending,
-    keep,
-    progress,
-    say,
-    show_grouped,
-)
+from gradwatch.harness.console.terminal import ending, keep, progress, say, show_grouped
 from gradwatch.harness.project import documents as recording
 from gradwatch.harness.project.git import NoCommit, checked_out, commit_of
 from gradwatch.harness.project.records import (

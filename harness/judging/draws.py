@@ -141,13 +141,13 @@ class Draws:
         sizes = (a for n in order for a in (errors.sizes[n], self.own[n]))
         self.hot = any(a.size and not largest(a) < top for a in sizes if a is not None)
         last_use = {s: node for node in order for s in node.inputs}
-        self._again = self._products_used_again() if again else frozenset()
+        self._paths = self._products_used_again() if again else {}
         self._nothing = self._left_out()
         self._last: dict[Node, list[Node]] = {node: [] for node in order}
         for source, node in last_use.items():
             self._last[node].append(source)
 
-    def _products_used_again(self) -> frozenset[Node]:
+    def _products_used_again(self) -> dict[Node, list[Node]]:
         """Matrix products, and nodes linear in one, that are used several times.
 
         A product computed again, in another order, is rounded in another way (Dao and
@@ -160,7 +160,7 @@ class Draws:
             seen = node not in self.errors.exact and users.get(node) != 0
             for source in node.inputs:
                 users[source] += seen
-        several = set()
+        several: dict[Node, list[Node]] = {}
         for node in self.order:
             path = _path_to_product(node, users) if users[node] > 1 else None
             if path and path[0] in self._widths:
@@ -168,8 +168,8 @@ class Draws:
                 for source, user in itertools.pairwise(path):
                     width = _scaled(user, source, width) + self._widths.pop(user, 0.0)
                 self._widths[node] = width
-                several.add(node)
-        return frozenset(several)
+                several[node] = path
+        return several
 
     @np.errstate(all="ignore")
     def _left_out(self) -> dict[Node, Mask]:
@@ -239,7 +239,7 @@ class Draws:
         alike = self.once and number % 2 == 1
         values: dict[Node, Pair] = {}
         turned: dict[tuple[Node, ...], Array] = {}
-        again = self._again.difference(keep)
+        again = self._paths.keys() - keep
         noise = functools.partial(self._noise, rng=rng, together=together, alike=alike)
         moved = functools.partial(self._moved, share=share, noise=noise)
         for node in self.order:
@@ -324,8 +324,14 @@ class Draws:
         return noise
 
     def _digits_of(self, node: Node) -> Array:
-        """The mixed bits of each element's significand, negated for a negative one."""
-        digits = arithmetic_of(node, self.errors.arithmetic).step.digits
+        """The mixed bits of each element's significand, negated for a negative one.
+
+        Of these there are as many as the narrowest step on the way of a product keeps.
+        """
+        given = (n.attributes.get("info") for n in self._paths.get(node, [node]))
+        casts = [1 - int(np.log2(info.eps)) for info in given if info]
+        step = arithmetic_of(node, self.errors.arithmetic).step
+        digits = min([step.digits, *casts])
         value = np.asarray(node.value)  # random numbers are NumPy's
         part = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
         mixed = np.rint(np.ldexp(np.abs(part), digits)).astype(np.uint64)

@@ -80,7 +80,7 @@ class Radii:
     rules: Table | None = None
     _careless: dict[tuple[str, ...], Radii] = field(default_factory=dict, init=False)
     _spreads: dict[bool, dict[str, Error]] = field(default_factory=dict, init=False)
-    _wholes: dict[int, dict[str, Whole]] = field(default_factory=dict, init=False)
+    _wholes: dict[Any, dict[str, Whole]] = field(default_factory=dict, init=False)
 
     def careless(self, sums: str, names: tuple[str, ...]) -> Radii:
         """The radii of some tensors if one algorithm adds one by one in a precision."""
@@ -143,14 +143,17 @@ class Radii:
                 made[name] = as_array(np.where(np.logical_or(*beyond), np.inf, stored))
         return self._spreads[again]
 
-    def wholes(self, pairs: int = NORMS) -> Mapping[str, Whole]:
-        """The norms and projections of roundings, for tensors as a whole."""
-        if pairs not in self._wholes:
-            honest, again = self.honest or self, self.honest is not None
-            errors = self._errors(full=True) if again else self.errors
+    def wholes(self, pairs: int = NORMS, *, again: bool = False) -> Mapping[str, Whole]:
+        """The norms and projections of roundings, for tensors as a whole.
+
+        With `again` a product of matrices is rounded for each of its uses.
+        """
+        if (key := (pairs, again)) not in self._wholes:
+            honest, again = self.honest or self, again or self.honest is not None
+            errors = self._errors(full=True) if self.honest else self.errors
             given = self.nodes, self.order, errors, honest.peaks
-            self._wholes[pairs] = whole(*given, again=again, pairs=pairs)
-        return self._wholes[pairs]
+            self._wholes[key] = whole(*given, again=again, pairs=pairs)
+        return self._wholes[key]
 
     def _errors(self, *, full: bool) -> Errors:
         table = self.rules

@@ -22,10 +22,7 @@ from gradwatch.harness.judging.precisions import (
     name_of,
 )
 from gradwatch.harness.judging.radii import Nodes, Radii
-from gradwatch.harness.judging.rounding.analysis import (
-    limits,
-    operation,
-)
+from gradwatch.harness.judging.rounding.analysis import limits, operation
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 

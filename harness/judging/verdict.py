@@ -183,13 +183,17 @@ class _Tensor:
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
         whole, radii = self._whole(self.own, got), self.radii()
+        again = radii.wholes(again=True).get(self.tensor)
         excuse = radii.careless(self.right.dtype, self.beside).wholes().get(self.tensor)
-        if whole is None or excuse is None:
+        if whole is None or again is None or excuse is None:
             return False, False
-        explained, total = excuse.worst(got)[0] <= EXCUSED, excuse.parts[0]
-        tells = EXCUSED * float(total.norm) <= MOST * float(total.size)
+        tells = [
+            most * float(one.parts[0].norm) <= MOST * float(one.parts[0].size)
+            for one, most in ((again, again.limit), (excuse, EXCUSED))
+            if one.worst(got)[0] <= most
+        ]
         wrong = whole.worst(got)[0] > whole.limit
-        return wrong and not explained, explained and tells
+        return wrong and not tells, any(tells)
 
     @property
     def _underflow(self) -> Mask:

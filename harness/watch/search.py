@@ -23,12 +23,7 @@ from scipy import special
 
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.history.asv_results import GRADIENT, Entry, Series, step_to_wrong
-from gradwatch.harness.history.changepoints import (
-    LASTING,
-    Change,
-    Values,
-    find_changes,
-)
+from gradwatch.harness.history.changepoints import LASTING, Change, Values, find_changes
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import machine_name

@@ -319,6 +319,26 @@ def test_attention_under_autocast_is_right_where_its_scores_are_tiny():
         assert bad == {"given", "given, tiny"}, factor
 
 
+@pytest.mark.parametrize(("heads", "length", "seed"), [(4, 7, 0), (8, 65, 2)])
+def test_values_that_a_cast_makes_equal_are_rounded_alike(heads, length, seed):
+    """Beside a bias all values are equal in bfloat16: so is what sum(dy y) loses."""
+    torch.manual_seed(seed)
+    net = Autocast(4 * heads, heads, batch_first=True)
+    x = torch.randn(1, length, 4 * heads)
+    found = check(net, None, [x], only="tiny", seed=seed)
+    assert found.passes, str(found)
+    for factor in (0.0, 1.35):
+        wrong, half = copy.deepcopy(net), 8 * heads
+
+        def off(dw, factor=factor, half=half):
+            return torch.cat([dw[:half], factor * dw[half:]])
+
+        wrong.register_forward_pre_hook(plant("", "in_proj_weight", off))
+        rows = check(net, wrong, [x], only="tiny", seed=seed).rows
+        bad = {r.trial for r in rows if not r.judgement.passes}
+        assert bad == {"given", "given, tiny"}, factor
+
+
 def test_attention_in_16_bits_is_no_sum_in_16_bits():
     """A fused kernel keeps its probabilities in bfloat16 or in float32."""
     torch.manual_seed(7)

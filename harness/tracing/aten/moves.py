@@ -17,12 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from gradwatch.harness.tracing.aten.windows import reduced_into
 from gradwatch.harness.tracing.untraceable import Untraceable
-from gradwatch.harness.tracing.values import (
-    as_exact,
-    as_float,
-    as_mask,
-    written_over,
-)
+from gradwatch.harness.tracing.values import as_exact, as_float, as_mask, written_over
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 

@@ -83,7 +83,7 @@ def test_an_excuse_reaches_no_further_than_what_it_has_lost(
 @pytest.mark.parametrize("wrong", [0.0, -1.0, 0.5])
 def test_where_more_than_a_tenth_is_excused_only_the_whole_tells(wrong, monkeypatch):
     assert lost_of_a_sum(3.0, wrong, monkeypatch).verdict == "disagree"
-    monkeypatch.setattr(Radii, "wholes", lambda *_: {})
+    monkeypatch.setattr(Radii, "wholes", lambda *_, **__: {})
     j = lost_of_a_sum(3.0, wrong, monkeypatch)
     assert j.verdict == "vacuous"
     assert "nothing is told" in j.message
