@@ -23,6 +23,7 @@ from jax.interpreters import partial_eval
 
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing.aten import elementwise
+from gradwatch.harness.tracing.aten.elementwise import times_log
 from gradwatch.harness.tracing.aten.windows import prefixes, reduced_into
 from gradwatch.harness.tracing.rules import complex, matrices
 from gradwatch.harness.tracing.rules.matrices import solved, triangle, turned
@@ -436,12 +437,13 @@ _RENAMED = {
     "erf_inv": "erfinv",
     "bessel_i0e": "special_i0e",
     "bessel_i1e": "special_i1e",
-    "xlogy": "xlogy",  # JAX writes both with a branch at 0 that has another slope
-    "xlog1py": "special_xlog1py",
 }
 ON_NODES: dict[str, Rule] = {
     **{n: rule for n, rule in elementwise.ON_FLOATS.items() if hasattr(lax, f"{n}_p")},
     **{name: elementwise.ON_FLOATS[theirs] for name, theirs in _RENAMED.items()},
+    # At 0 log 0 JAX's slope by x is -inf, and that of a branch 0: it is undefined.
+    "xlogy": lambda x, y: times_log(x, y, graph.log(y), graph.sqrt(x * x)),
+    "xlog1py": lambda x, y: times_log(x, 1.0 + y, graph.log1p(y), graph.sqrt(x * x)),
     "is_finite": graph.isfinite,
     "square": graph.square,
     "cbrt": lambda x: graph.sign(x) * graph.pow(graph.abs(x), 1 / 3),

@@ -417,6 +417,31 @@ def the_slope_of_x_log_y_by_x_is_log_y_at_zero_too():
     check(special.entr, None, (p,)).assert_ok()
 
 
+def at_zero_log_zero_the_slope_by_x_is_undefined_and_nowhere_else():
+    p = jnp.asarray([0.0, 0.0, 1.5])
+    for f, log, least in (
+        (special.xlogy, jnp.log, 0),
+        (special.xlog1py, jnp.log1p, -1),
+    ):
+        q = jnp.asarray([least, least + 2.0, 3.0])
+        check(f, None, (p, q), quick=True).assert_ok()
+
+        def branch(x, q=q, log=log, least=least):
+            return jnp.where(q == least, 0.0, x * log(jnp.where(q == least, 1.0, q)))
+
+        def right(x, q=q, f=f):
+            return f(x, q)
+
+        check(right, branch, (p,), quick=True).assert_ok()
+        for factor in (0.0, -1.0, 1.01):
+
+            def backward(x, dy, factor=factor, branch=branch):
+                return factor * jax.vjp(branch, x)[1](dy)[0]
+
+            wrong = with_backward(branch, backward)
+            assert check(right, wrong, (p,), quick=True).failures, factor
+
+
 def a_cast_to_float16_inside_float64_is_a_rounding_and_hides_no_factor():
     def rounded(x):
         return jnp.tanh(x.astype(jnp.float16)).astype(x.dtype)

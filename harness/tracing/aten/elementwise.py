@@ -68,11 +68,11 @@ def _copysign(a: Any, b: Any) -> Node:
     return graph.where(graph.variable(same), a, -a)
 
 
-def _times_log(x: Any, y: Any, log: Node) -> Node:
-    """x log(y), with 0 log 0 = 0; at y = 0 its slope by y is undefined."""
+def times_log(x: Any, y: Any, log: Node, end: Node | float = 0.0) -> Node:
+    """x log(y); 0 log 0 is the `end`, which is 0, and its slope by y is undefined."""
     finite = graph.isfinite(log)
     empty = graph.logical_and(graph.equal(x, 0.0), graph.logical_not(finite))
-    end = graph.where(graph.equal(y, 0.0), x * graph.sqrt(y), 0.0)
+    end = graph.where(graph.equal(y, 0.0), x * graph.sqrt(y), 0.0) + end
     return graph.where(empty, graph.where(graph.isnan(y), y, end), x * log)
 
 
@@ -150,9 +150,9 @@ ON_FLOATS: dict[str, Rule] = {
     "ldexp": lambda a, b: a * graph.exp2(b),
     "remainder": lambda a, b: a - b * graph.floor(a / b),
     "fmod": lambda a, b: a - b * graph.trunc(a / b),
-    "xlogy": lambda x, y: _times_log(x, y, graph.log(y)),
-    "special_xlog1py": lambda x, y: _times_log(x, 1.0 + y, graph.log1p(y)),
-    "special_entr": lambda x: -_times_log(x, x, graph.log(x)),
+    "xlogy": lambda x, y: times_log(x, y, graph.log(y)),
+    "special_xlog1py": lambda x, y: times_log(x, 1.0 + y, graph.log1p(y)),
+    "special_entr": lambda x: -times_log(x, x, graph.log(x)),
     "fmax": graph.maximum,
     "fmin": graph.minimum,
     "clamp": _clamp,
