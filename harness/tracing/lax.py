@@ -257,7 +257,8 @@ class Walk:
             return self.inside(_jaxprs(params)[0], args)
         if known and (not floating or name in _FILLS):
             return [self.held(v) for v in computed(equation, args)]
-        if not floating and name not in DECIDED and "callback" not in name:
+        held = name in KEEPS and isinstance(args[0], Node)
+        if not (floating or held or name in DECIDED or "callback" in name):
             return computed(equation, args) if types else []
         given = (getattr(v.aval, "dtype", None) for v in equation.invars)
         own, of = self.finer(types[0]), [*map(self.finer, given)]
@@ -535,8 +536,9 @@ def _converted(equation: Any, x: Any) -> Any:
         return as_float(x)
     if dtype == np.bool_:
         return as_mask(x)
-    held = isinstance(x, Node) and x.dtype == np.bool_
-    return graph.astype(x, np.int64) if held else computed(equation, [x])[0]
+    if isinstance(x, Node) and x.dtype.kind in "bi":
+        return graph.astype(x, np.int64)
+    return computed(equation, [x])[0]
 
 
 def _moved(equation: Any, *args: Any, **changed: Any) -> list[Node]:
@@ -778,9 +780,10 @@ RULES: dict[str, Rule] = {
     "householder_product": _plain(matrices.reflected),
     "triangular_solve": _triangular,
 }
+#: Primitives that keep what floats decide, a mask or an index, as a node.
+KEEPS = ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "transpose")
 #: Primitives that round nothing.
-_MOVES = "reshape squeeze expand_dims broadcast_in_dim transpose gather copy copy_p"
-MOVES = frozenset((*_MOVED.split(), *_MOVES.split(), "select_n"))
+MOVES = frozenset((*_MOVED.split(), *KEEPS, "gather", "copy", "copy_p", "select_n"))
 _ADD_UP = "add add_any sub neg stop_gradient reduce_sum cumsum scatter-add"
 #: Primitives that work on each part of a complex number.
 PARTWISE = frozenset((*MOVES, *_ADD_UP.split(), "reduce_precision"))

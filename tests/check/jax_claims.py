@@ -3,6 +3,7 @@
 A claim is a function; it raises where it does not hold. `both_` ones need PyTorch, too.
 """
 
+import functools
 import json
 import pathlib
 import runpy
@@ -440,6 +441,33 @@ def at_zero_log_zero_the_slope_by_x_is_undefined_and_nowhere_else():
 
             wrong = with_backward(branch, backward)
             assert check(right, wrong, (p,), quick=True).failures, factor
+
+
+def an_index_that_rounding_decides_is_uncertain_where_it_is_moved():
+    """A choice by Gumbel noise, with the gradient of a softmax (straight through)."""
+
+    def chosen(x, u, soft=jax.nn.softmax, factor=1.0):
+        y = soft((x - jnp.log(-jnp.log(u))) / 0.7)
+        h = jax.nn.one_hot(jnp.argmax(y, -1), 7, dtype=y.dtype)
+        y = factor * y
+        return y + jax.lax.stop_gradient(h - y)
+
+    def rewritten(x, u):
+        return chosen(x, u, lambda s: jnp.exp(jax.nn.log_softmax(s, -1)))
+
+    rng = np.random.default_rng(1)
+    numbers = rng.standard_normal((5, 7)), 0.9 * rng.random((5, 7)) + 0.05
+    given = tuple(jnp.asarray(a, jnp.bfloat16) for a in numbers)
+    for candidate in (None, rewritten):
+        check(chosen, candidate, given, only="tiny", seed=1).assert_ok()
+    for factor in (0.0, -1.0, 1.35):
+        wrong = functools.partial(chosen, factor=factor)
+        bad = check(chosen, wrong, given, only="tiny", seed=1).failures
+        assert {(r.trial, r.judgement.tensor) for r in bad} >= {
+            (trial, name) for trial in ("given", "given, tiny") for name in ("dx", "du")
+        }, factor
+    other = check(chosen, lambda x, u: -chosen(x, u), given, quick=True)
+    assert "y" in {r.judgement.tensor for r in other.failures}
 
 
 def a_cast_to_float16_inside_float64_is_a_rounding_and_hides_no_factor():
