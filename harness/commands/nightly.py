@@ -37,10 +37,7 @@ ENDING = 2.0
 @options.seed
 @options.jobs
 def command(
-    folder: Path,
-    backends: tuple[str, ...],
-    parts: tuple[str, ...],
-    **given: Any,
+    folder: Path, backends: tuple[str, ...], parts: tuple[str, ...], **given: Any
 ) -> int:
     r"""Run all checks, then write one summary and end with one exit code.
 

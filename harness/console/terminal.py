@@ -57,9 +57,7 @@ def ending(found: str, style: str, *, absent: str = "", next_step: str = "") -> 
 
 
 def show_grouped(
-    title: str,
-    headings: Sequence[str],
-    groups: Mapping[str, Sequence[Sequence[str]]],
+    title: str, headings: Sequence[str], groups: Mapping[str, Sequence[Sequence[str]]]
 ) -> None:
     """Print a table whose cells are never cut: each group has a line for its name.
 

@@ -145,10 +145,7 @@ def _columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
 
 
 def times(
-    timed: Mapping[str, Sequence[TimeRecord]],
-    dtype: str,
-    phase: str,
-    looks: Looks,
+    timed: Mapping[str, Sequence[TimeRecord]], dtype: str, phase: str, looks: Looks
 ) -> Chart | None:
     """The chart of microseconds against bytes moved.
 

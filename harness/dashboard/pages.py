@@ -105,8 +105,7 @@ def faults(
     """Records grouped by op, runner, order and verdict, each with its worst record."""
     since = wrong_since(history or History())
     groups = grouped(
-        records,
-        lambda r: (r.op, runner_of(r.backend, r.device), r.order, r.verdict),
+        records, lambda r: (r.op, runner_of(r.backend, r.device), r.order, r.verdict)
     )
     return [
         Fault(

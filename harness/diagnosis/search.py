@@ -60,6 +60,7 @@ class Finding:
         words: A sentence in the user's terms.
         predict: Gives the tensors that it predicts, at any point; None if it cannot.
         elements, bits: How many agree with it.
+        loose, rest: As of the edit, and of `Case.rest`.
         others: How many explanations of another meaning agree nearly as well.
     """
 
@@ -68,6 +69,8 @@ class Finding:
     predict: Predict | None = None
     elements: int = 0
     bits: int = 0
+    loose: bool = False
+    rest: float = 0.0
     others: int = 0
 
     @property
@@ -124,8 +127,9 @@ class Case:
         return time.thread_time() > self.until - rest
 
     def open(self, far: float = FAR) -> list[str]:
-        """The wrong tensors without an explanation of a rank below `far`."""
-        return [n for n in self.wrong if all(f.rank >= far for f in self.found[n])]
+        """The wrong tensors without a sharp explanation of a rank below `far`."""
+        ranks = {n: [f.rank for f in self.found[n] if not f.loose] for n in self.wrong}
+        return [n for n, known in ranks.items() if min(known, default=far) >= far]
 
     def projected(self, name: str) -> tuple[Array, float, Weights]:
         """Random projections of a tensor's error, their tolerance, and their gradients.
@@ -190,8 +194,10 @@ class Case:
         words = self.sweep.say(edit) if explained else ""
         for name in explained:
             if all(words != one.words for one in self.found[name]):
-                of_it = rank + FAR * (self.rest(name, made[name]) > HONEST)
-                self.found[name].append(Finding(of_it, words, predict, size, bits))
+                left = self.rest(name, made[name])
+                of_it = rank + FAR * (left > HONEST)
+                one = Finding(of_it, words, predict, size, bits, edit.loose, left)
+                self.found[name].append(one)
 
 
 def explanations(
@@ -388,14 +394,27 @@ def _solved(
         before, now, high = now, now - low * (now - before) / (low - high), low
         low = short(now)
     fits = now != old and np.isfinite(now) and case.fits(name, made(now))
-    if fits and not case.fits(name, made(2 * now - old)):  # beyond a step any would do
-        briefer = (0.0, *(float(f"{now:.{d}g}") for d in range(1, 6)))
-        yield from [of(v) for v in briefer if case.fits(name, made(v))][:1]
+    far = (old, now + 100 * (now - old))  # beyond a step any number would do
+    if fits and not any(case.fits(name, made(v)) for v in far):
+        ends = (now + part * (now - old) for part in (-0.5, 0.5))
+        loose = any(case.fits(name, made(v)) for v in ends)
+        room = max(HONEST, case.rest(name, made(now)))
+        for number in (0.0, *(float(f"{now:.{d}g}") for d in range(1, 6))):
+            value = made(number)
+            if case.fits(name, value) and case.rest(name, value) <= room:
+                yield replace(of(number), loose=loose)
+                return
 
 
 def _ranked(case: Case, name: str) -> list[Finding]:
     """The explanations of a tensor that mean different things, best first."""
-    found = sorted(case.found[name], key=lambda f: (f.rank, len(f.words)))
+    exact = (f.rest for f in case.found[name] if not f.loose)
+    room = 2 * max(HONEST / 10, min(exact, default=math.inf))
+    # A number can be fitted to any error: what leaves half as much is likelier.
+    far = [FAR * (f.loose and f.rest > room) for f in case.found[name]]
+    pairs = zip(case.found[name], far, strict=True)
+    found = [replace(f, rank=f.rank + more) for f, more in pairs]
+    found.sort(key=lambda f: (f.rank, len(f.words)))
     if not found:
         return [Finding(99, _common(case, name))]
     # At inputs near by, and with other cotangents, two explanations may differ.
@@ -415,7 +434,8 @@ def _ranked(case: Case, name: str) -> list[Finding]:
         there = one.predict(other)[name]
         if not any(alike(there, seen) for seen, _ in kept):
             kept.append((there, one))
-    count = sum(one.rank < FAR for _, one in kept) or len(kept)
+    few = [one for _, one in kept if one.rank < FAR] or [one for _, one in kept]
+    count = sum(1 + SEVERAL * one.loose for one in few)
     return [replace(one, others=count - 1) for _, one in kept]
 
 

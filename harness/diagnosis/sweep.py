@@ -43,6 +43,7 @@ class Edit:
         edits: The new values by node, as functions of the old ones.
         plain: Whether it is nothing but a factor of a term.
         also: Another edit made with it.
+        loose: Whether it has a number for which others nearer and farther would do.
     """
 
     rank: float
@@ -51,6 +52,7 @@ class Edit:
     edits: Edits
     plain: bool = False
     also: Edit | None = None
+    loose: bool = False
 
 
 class Sweep:

@@ -90,9 +90,7 @@ def read(
 
 
 def _series(
-    runs: Iterable[_Run],
-    known: Mapping[str, _Benchmark],
-    rank: Mapping[str, int],
+    runs: Iterable[_Run], known: Mapping[str, _Benchmark], rank: Mapping[str, int]
 ) -> Iterator[Series]:
     """The runs of each machine and environment as series."""
     entries = defaultdict[tuple[str, str], dict[_Point, list[Entry]]](dict)

@@ -18,13 +18,7 @@ import numpy as np
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import lay_out, legible
 from gradwatch.impls import catalogue
-from gradwatch.impls.contract import (
-    Array,
-    Backend,
-    Problem,
-    Step,
-    Unsupported,
-)
+from gradwatch.impls.contract import Array, Backend, Problem, Step, Unsupported
 
 Request = Mapping[str, Any]
 Gradients = Mapping[str, Array | None]

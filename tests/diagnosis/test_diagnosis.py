@@ -300,18 +300,38 @@ def rooted(eps: float, inside: bool) -> list[Any]:
     return [(r * (dy - x * r * mean(dy * x * r))).astype(np.float32)]
 
 
-def test_an_eps_outside_the_root_is_named() -> None:
+def root(eps: float) -> Op:
     op = Op("rooted", inputs="x", cases=[Case("5x12", x=(5, 12))])
 
     @op.implement("formula")
     def formula(xp: Any, x: Any) -> Any:
-        return x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 0.01)
+        return x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + eps)
 
-    (right,) = judge(op, [X], DY, rooted(0.01, inside=True))
+    return op
+
+
+def test_an_eps_outside_the_root_is_named() -> None:
+    (right,) = judge(root(0.01), [X], DY, rooted(0.01, inside=True))
     assert right.passes
-    (wrong,) = judge(op, [X], DY, rooted(0.01, inside=False))
+    (wrong,) = judge(root(0.01), [X], DY, rooted(0.01, inside=False))
     assert "computes it again, sqrt comes before add in `sqrt(" in wrong.diagnosis
     assert "all 60 elements agree" in wrong.diagnosis
+
+
+def test_in_16_bits_a_number_is_not_certain_where_others_near_by_would_do() -> None:
+    """An eps outside the root leaves what rounding does, another eps leaves more."""
+    narrow = PRECISIONS["bfloat16"].round
+    x, dy = map(narrow, np.random.default_rng(2).standard_normal((2, 5, 12)))
+
+    def said(eps: float, inside: bool) -> str:
+        square = mean(x * x)
+        r = 1 / (np.sqrt(square + eps) if inside else np.sqrt(square) + eps)
+        wrong = narrow(r * (dy - x * r * mean(dy * x * r)))
+        return judge(root(0.1), [x], dy, [wrong], dtype="bfloat16")[0].diagnosis
+
+    assert "sqrt comes before add" in said(0.1, inside=False)
+    assert said(0.16, inside=True).startswith("perhaps 0.")
+    assert said(0.6, inside=True).startswith("0.6 stands for 0.1 in")
 
 
 def test_where_windows_overlap_the_last_gradient_stands() -> None:
