@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import math
 import re
@@ -20,7 +18,7 @@ from gradwatch.harness.check.shapes import Spec, Specs
 from gradwatch.harness.judging.cases import REGIMES, TAILS, Regime, cotangent
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import MOST, Cost
-from gradwatch.harness.project.machines import memory
+from gradwatch.harness.project.machines import memory, release_memory
 from gradwatch.impls.catalogue import known
 
 #: Tried first at the small size: where each takes seconds, time is up after a few.
@@ -320,8 +318,7 @@ class Budget:
                 f"left out, the budget being {self.allowed:g} s: {names};"
                 f" budget={needs} has them"
             )
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL(None).malloc_trim(0)  # glibc keeps what was freed
+        release_memory()
 
     def require(self, name: str, elements: int) -> None:
         """Raise ValueError where the numbers alone are more than the memory."""

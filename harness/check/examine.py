@@ -27,6 +27,7 @@ from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import running_errors
 from gradwatch.harness.judging.rounding.thresholds import FEW_DRAWS, SAYS_NOTHING, SMALL
 from gradwatch.harness.judging.verdict import allowed, is_zero, vanished, zeros_pass
+from gradwatch.harness.project.machines import release_memory
 from gradwatch.harness.tracing import callers_place
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.impls import graph
@@ -229,11 +230,13 @@ class Bench:
     ) -> list[tuple[str, Judgement]]:
         frozen = list(self.frozen()) if thorough else []
         right = self.truth(cotangents)
+        release_memory()
         try:
             given = self.bound.tensors, self.bound.wanted, cotangents
             seen = self.observe(self.call, *given, frozen, thorough)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             return [("", self._judge_raised(error))]
+        release_memory()
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         self.asked = right

@@ -74,7 +74,8 @@ def array_of(value: Any) -> Array:
             value = value.new_zeros(value.shape)
         if value.is_complex():
             value = value.cdouble()
-        value = (value.double() if value.is_floating_point() else value).numpy()
+        if value.is_floating_point() and value.itemsize < 8:
+            value = np.asarray(value.float().numpy(), np.float64)  # in huge pages
     held = np.asarray(value)
     return np.stack((held.real, held.imag), -1) if held.dtype.kind == "c" else held
 

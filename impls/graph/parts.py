@@ -171,8 +171,11 @@ def _some(count: int, most: int) -> Places:
 def cut_of(array: Any, box: Box) -> Any:
     """The elements of an array in a box; a view, if its places follow one another."""
     runs = [slice(None) if p is None else _run(p) for p in box]
-    index: Any = tuple(runs) if all(runs) else np.ix_(*_places(array.shape, box))
-    cut = array[index]
+    cut = array[tuple(run or slice(None) for run in runs)]
+    picked = [(i, p) for i, p in enumerate(box) if p is not None and runs[i] is None]
+    # The fewest of an axis first: half of the time of an index by np.ix_.
+    for axis, places in sorted(picked, key=lambda at: at[1].size / array.shape[at[0]]):
+        cut = np.take(cut, places, axis)
     return cut if cut.size > FEW else np.asarray(cut)
 
 

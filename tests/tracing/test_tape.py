@@ -246,3 +246,15 @@ def test_a_decomposition_is_another_function_though_the_type_given_hides_it(
     tape._refuse_other_function(target.default, target, (x,), {})
     with pytest.raises(Untraceable, match="another function"):
         tape._refuse_other_function(target.default, rewrite, (x,), {})
+
+
+def test_a_decomposition_that_is_alike_in_float32_takes_no_double_memory():
+    ran = []
+
+    def rewrite(x):
+        ran.append(x.dtype)
+        return x * x * (1 + 1e-7)
+
+    square = torch.ops.aten.square
+    tape._refuse_other_function(square.default, rewrite, (torch.rand(3),), {})
+    assert ran == [torch.float32]

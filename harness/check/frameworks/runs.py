@@ -252,6 +252,7 @@ def _another(first: Graph) -> Graph:
     with suppress(Exception):  # whatever it raises
         other = Graph(function, _rolled(first.tensors), wanted)
         if [y.shape for y in other.outputs] == [y.shape for y in first.outputs]:
+            other.first_outputs.clear()  # memory is for the sweeps that follow
             return other
     return Graph(function, first.tensors, wanted)
 
