@@ -60,11 +60,7 @@ def readings(
 
 
 def judge_tensors(
-    right: Reference,
-    got: Tensors,
-    dtypes: Mapping[str, str],
-    *,
-    flushes: bool = False,
+    right: Reference, got: Tensors, dtypes: Mapping[str, str], *, flushes: bool = False
 ) -> tuple[Judgement, ...]:
     """Judge tensors by name against an evaluated reference.
 
@@ -453,11 +449,7 @@ def judge_indices(truth: Truth, got: Array, limit: float, dtype: str) -> Judgeme
 
 
 def judge_numbers(
-    truth: Truth,
-    got: Array,
-    limit: float,
-    dtype: str,
-    by_spread: Mask | None = None,
+    truth: Truth, got: Array, limit: float, dtype: str, by_spread: Mask | None = None
 ) -> Judgement:
     """Judge elements by their radii; those in `by_spread` have the spread's radius."""
     ratios, lost = _ratios(truth, got)
