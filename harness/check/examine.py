@@ -362,8 +362,9 @@ class Bench:
     ) -> tuple[Judgement, ...]:
         """The judgements; a loss of the candidate's own algorithm is `imprecise`.
 
-        Within the rounding errors of its own steps both the tensor and the reference's
-        values agree. Large errors, as most mistakes make, are not looked at again.
+        Within the rounding errors of its own steps the tensor agrees, and within one
+        radius the reference's values: it is the same function. Large errors, as most
+        mistakes make, are not looked at again.
         """
         own = functools.cache(
             lambda: self.truth(self.given, self.used.followed(self.call, self.bound))
@@ -380,7 +381,8 @@ class Bench:
                 judged = [own().judge({j.tensor: a}, dtypes)[0] for a in both]
                 room = allowed(own().right, "first", j.tensor)
                 known = not np.isinf(room[np.isfinite(both[1])]).any()
-                return known and all(one.verdict == "agree" for one in judged)
+                same = judged[1].ratio <= 1
+                return known and same and all(one.verdict == "agree" for one in judged)
             return False
 
         with np.errstate(all="ignore"):

@@ -150,10 +150,13 @@ class _Tensor:
                     return of_all
         return judgement
 
-    def _whole(self, arithmetic: Arithmetic, got: Array) -> Whole | None:
+    def _whole(
+        self, arithmetic: Arithmetic, got: Array, *, again: bool = False
+    ) -> Whole | None:
         """The effect of roundings, from more evaluations where they decide."""
         for pairs in (PAIRS, *AS_A_WHOLE):
-            whole = self.radii(arithmetic).wholes(pairs).get(self.tensor)
+            found = self.radii(arithmetic).wholes(pairs, again=again)
+            whole = found.get(self.tensor)
             if whole is None or whole.is_sure(got, pairs):
                 break
         return whole
@@ -179,7 +182,7 @@ class _Tensor:
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
         whole, radii = self._whole(self.own, got), self.radii()
-        again = radii.wholes(again=True).get(self.tensor)
+        again = self._whole(self.own, got, again=True)
         excuse = radii.careless(self.right.dtype, self.beside).wholes().get(self.tensor)
         if whole is None or again is None or excuse is None:
             return False, False

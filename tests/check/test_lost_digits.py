@@ -134,3 +134,29 @@ def test_who_leaves_out_the_gradient_of_a_shift_loses_nothing(shape):
         report = check(normalised, wrong, inputs=[x], quick=True)
         assert not report.passes
         assert all(j.verdict != "imprecise" for j in report)
+
+
+def mixed(k, v, w, u):
+    """The weighted means of a recurrence (RWKV)."""
+    a = b = torch.zeros_like(k[0])
+    out, w = [], -torch.exp(w)
+    for key, value in zip(k, v, strict=True):
+        e, kept = torch.exp(u + key), torch.exp(key)
+        out.append((a + e * value) / (b + e))
+        a, b = torch.exp(w) * a + kept * value, torch.exp(w) * b + kept
+    return torch.stack(out)
+
+
+def test_steps_with_another_gradient_lose_no_digits():
+    """A gradient of another function, hidden in rounding only as an element."""
+
+    def wrong(k, v, w, u):
+        more = 0.02 * k.mean()
+        return mixed(k, v, w, u) + (more - more.detach())
+
+    torch.manual_seed(3)
+    shapes = (6, 5), (6, 5), (5,), (5,)
+    given = [torch.randn(shape).bfloat16() for shape in shapes]
+    assert check(mixed, None, given, quick=True).passes
+    found = check(mixed, wrong, given, quick=True)
+    assert {r.judgement.tensor for r in found.failures} == {"dk"}, str(found)

@@ -66,7 +66,7 @@ def test_an_error_of_one_in_a_thousand_in_one_of_fifty_layers_is_caught(dtype):
 
 def test_the_bound_alone_sees_nothing_there(monkeypatch):
     monkeypatch.setattr(spread_module, "CURVED", np.nan)  # never straight
-    monkeypatch.setattr(Radii, "wholes", lambda *_: {})
+    monkeypatch.setattr(Radii, "wholes", lambda *_, **__: {})
     _, found = chain("float32", wrong=lambda x: x * 1.001)
     assert "disagree" not in {j.verdict for j in found}
 
