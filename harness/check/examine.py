@@ -363,8 +363,7 @@ class Bench:
         """The judgements; a loss of the candidate's own algorithm is `imprecise`.
 
         Within the rounding errors of its own steps the tensor agrees, and within one
-        radius the reference's values: it is the same function. Large errors, as most
-        mistakes make, are not looked at again.
+        radius the reference's values. Large errors, as most mistakes, are not excused.
         """
         own = functools.cache(
             lambda: self.truth(self.given, self.used.followed(self.call, self.bound))
