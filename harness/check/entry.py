@@ -49,7 +49,7 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.tracing import Untraceable
-from gradwatch.harness.tracing.untraceable import name_of
+from gradwatch.harness.tracing.untraceable import callers_place, name_of
 from gradwatch.harness.workers.evaluate import in_short
 from gradwatch.harness.workers.fork import forked
 from gradwatch.harness.workers.lifetime import Died
@@ -508,9 +508,11 @@ class Session:
             says = ""
             if PRECISIONS[trial.dtype].digits < PRECISIONS["float32"].digits:
                 says = f", or f(x.float()).to(x.dtype) where it takes no {trial.dtype}"
+            place = callers_place(error)
+            at = f" at {place}" if place.file else ""
             raise ValueError(
-                f"the reference raises {in_short(error)} at {trial.name}, numbers of"
-                f" N(0, 1); give inputs= of its domain{says}"
+                f"the reference raises {in_short(error)}{at} ({trial.name}, numbers of"
+                f" N(0, 1)); give inputs= where its domain is another{says}"
             ) from error
 
     def _specs(

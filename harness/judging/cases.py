@@ -246,12 +246,7 @@ def of_order(one: Trial, order: str, seed: int = 0) -> Trial:
 
 
 def trial(
-    op: Op,
-    case: Case,
-    regime: Regime,
-    dtype: str,
-    seed: int = 0,
-    source: str = "",
+    op: Op, case: Case, regime: Regime, dtype: str, seed: int = 0, source: str = ""
 ) -> Trial:
     """One case with its numbers, exactly representable in `dtype`."""
     name = case_name(op.name, regime.name, case.name, dtype)

@@ -152,9 +152,7 @@ def _second(
 
 
 def _gradients(
-    outputs: Mapping[str, Node],
-    along: Mapping[str, Any],
-    inputs: Mapping[str, Node],
+    outputs: Mapping[str, Node], along: Mapping[str, Any], inputs: Mapping[str, Node]
 ) -> dict[str, Node | None]:
     """Gradients of the sum of all outputs * along by each of the inputs."""
     names = [name for name in along if name in outputs]

@@ -233,6 +233,14 @@ def test_a_wrong_call_is_an_error_that_says_why(arguments, error, said):
         check(silu, **arguments)
 
 
+def test_a_reference_that_raises_is_an_error_with_the_line():
+    def halved(x):
+        raise ArithmeticError("odd")
+
+    with pytest.raises(ValueError, match=r"odd at .*test_entry.py:\d+: raise Arith"):
+        check(halved, shapes=[(3, 4)])
+
+
 def test_a_reference_that_cannot_be_followed_names_operator_and_way_round():
     with pytest.raises(Untraceable, match=r"gamma.*random.*input"):
         check(torch._standard_gamma, inputs=[torch.ones(3)])

@@ -35,10 +35,7 @@ def listed(value: Any, count: int) -> list[int]:
 # A reduction of rows (and the number of elements in each), and its neutral element.
 _REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
     "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
-    "mean": (
-        lambda rows, counts: graph.sum(rows, axis=-1) / counts.astype(float),
-        0.0,
-    ),
+    "mean": (lambda rows, counts: graph.sum(rows, axis=-1) / counts.astype(float), 0.0),
     # Times 1, since an honest product rounds even where one factor is all there is.
     "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
     "max": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
@@ -47,11 +44,7 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
 
 
 def grouped(
-    values: Node,
-    group: Index,
-    count: int,
-    reduce: str,
-    start: Node | None = None,
+    values: Node, group: Index, count: int, reduce: str, start: Node | None = None
 ) -> Node:
     """The reduction of each group.
 
