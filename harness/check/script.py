@@ -22,6 +22,7 @@ from gradwatch.harness.check.examine import Bench, Function, examined
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, framework
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.judging.cases import REGIMES
+from gradwatch.harness.judging.spread import WHOLE
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.harness.project.descent import cuts, descend, plainer
 from gradwatch.harness.workers.arrays import values_of
@@ -59,15 +60,19 @@ def script(
     if row is None:
         return ""
     trial = tried[row.dtype, row.trial]
-    wanted = row.judgement.tensor, row.judgement.verdict
+
+    def kind(row: Row) -> tuple[str, str, bool]:
+        judged = row.judgement
+        return judged.tensor, judged.verdict, judged.radius_kind in WHOLE
+
+    wanted = kind(row)
 
     def failing(attempt: Trial) -> Row | None:
         try:
             rows = examined(subject, candidate, attempt)
         except Exception:  # noqa: BLE001  # the reference takes no such input
             return None
-        judged = ((r, (r.judgement.tensor, r.judgement.verdict)) for r in rows)
-        return next((r for r, found in judged if found == wanted), None)
+        return next((r for r in rows if kind(r) == wanted), None)
 
     with trial.framework.precision(trial.dtype):
         if trial.state is not None and failing(trial) is None:
@@ -115,6 +120,7 @@ def _written(bench: Bench, row: Row, source: str) -> str:
         trial=trial,
         used=used,
         headline=f"Reproduces: {row.where}, {row.dtype}.",
+        whole=row.judgement.radius_kind in WHOLE,
         story=row.judgement.message.replace("\\", "\\\\"),
         runs=text_of(used, *used.HELD),
         wide=trial.dtype == "float64" if used.TITLE == "JAX" else None,
@@ -191,6 +197,7 @@ def _simpler(trial: Trial) -> Iterator[Trial]:
 MISSING = """\
 candidate = None  # its source was not found: put it here
 if candidate is None:
+    print("put the source of the candidate into this script")
     raise SystemExit(2)"""
 
 
@@ -247,7 +254,7 @@ def _quoted(owner: Any, suffix: str) -> str:
         source = textwrap.dedent(inspect.getsource(owner))
     except (OSError, TypeError):
         return ""
-    if not source.startswith(("class ", "def ", "@")):
+    if not (owner.__name__.isidentifier() and source.startswith(("class", "def", "@"))):
         return ""  # a lambda, amid whatever stood around it
     parts = [owner, *vars(owner).values()] if inspect.isclass(owner) else [owner]
     plain = (getattr(part, "__func__", part) for part in parts)  # of a staticmethod

@@ -283,6 +283,69 @@ def test_the_script_exits_0_with_a_right_candidate(tmp_path, capsys, monkeypatch
     assert (ended.value.code, capsys.readouterr().out) == (0, "right\n")
 
 
+class Normed(torch.autograd.Function):
+    """x over its root mean square, whose root is constant in the backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        root = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+        ctx.save_for_backward(root)
+        return x * root
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * ctx.saved_tensors[0]
+
+
+class Larger(torch.autograd.Function):
+    """silu with a gradient 1 % too large: of bfloat16 no element shows that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        return 1.01 * dy * s * (1 + x * (1 - s))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "code", "words"),
+    [
+        (Normed.apply, 1, "dx: element 0: got "),
+        (Larger.apply, 2, "no element alone is wrong"),
+    ],
+)
+def test_a_script_in_16_bits_shows_an_element_or_says_that_none_is_wrong(
+    candidate, code, words, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    script = tmp_path / "repro.py"
+    found = check(candidate, shapes=[(16, 64)], dtypes=["bfloat16"])
+    assert not found.passes
+    script.write_text(found.repro())
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script))
+    assert ended.value.code == code
+    assert words in capsys.readouterr().out
+
+
+# The lambda stands in the line of a function: its source is none of a function.
+def in_a_line(): return check(torch.sin, lambda x: x * 2, shapes=[(3,)], quick=True)  # fmt: skip  # noqa: E501
+
+
+def test_the_script_of_a_lambda_asks_for_its_source(tmp_path, capsys):
+    script = tmp_path / "repro.py"
+    script.write_text(in_a_line().repro())
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script))
+    assert ended.value.code == 2
+    assert "put the source of the candidate" in capsys.readouterr().out
+
+
 def test_nothing_fails_and_there_is_no_script():
     assert check(cube, shapes=[(3, 4)]).repro() == ""
 
