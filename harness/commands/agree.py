@@ -189,13 +189,14 @@ def _found(agreed: Agreement, seconds: float, summary: AgreeSummary) -> str:
         return "nothing was judged"
     wrong = sorted({(r.op, r.backend) for r in agreed.unexpected})
     ops = many(len({r.op for r in agreed.records}), "op")
+    tried = [r for r in agreed.records if r.verdict != "unsupported"]
     if wrong or agreed.gone:
         named = ", ".join(map(" on ".join, wrong[:3])) + ", ..." * (len(wrong) > 3)
         line = f"{len({op for op, _ in wrong})} of {ops} not as expected"
         line += f": {named}" if named else f": {len(agreed.gone)} known defects gone"
-        line += f"; {summary.unexpected} of {len(agreed.records)} tensors"
+        line += f"; {summary.unexpected} of {len(tried)} tensors"
     else:
-        ran = {r.backend for r in agreed.records if r.verdict != "unsupported"}
+        ran = {r.backend for r in tried}
         line = f"{ops} {'agrees' if ops == '1 op' else 'agree'} on"
         line += f" {many(len(ran), 'backend')}:"
         line += f" {summary.verdicts.get('agree', 0)} of {summary.judged} tensors"

@@ -129,7 +129,7 @@ def _right(here: MachineResults, cells: Cells, history: History) -> dict[str, An
     return {
         "judged": sum(of_it != {"none"} for of_it in verdicts.values()),
         "bad": len(bad),
-        "tensors": len(records),
+        "tensors": sum(r.verdict != "unsupported" for r in records),
         "wrong": len(wrong),
         "faults": found,
         # The history may know of a wrong gradient that no run here has judged.

@@ -215,7 +215,8 @@ def test_another_order_of_differentiation_is_kept_apart(results: Path) -> None:
     """A wrong hvp is marked and counted, and is no verdict on the first gradient."""
     right = agree_record("add", "numpy_graph", ratio=1.5)
     wrong = {"verdict": "disagree", "ratio": 99.0, "order": "hvp", "tensor": "hvp.dx"}
-    judged(results, right, agree_record("add", "numpy_graph", **wrong))
+    lacking = agree_record("add", "numpy_manual", verdict="unsupported")  # no tensor
+    judged(results, right, agree_record("add", "numpy_graph", **wrong), lacking)
     row = matrix(known_of(results))["add"]
     cell = row["numpy_graph"]
     assert (cell.verdict, cell.ratio, cell.wrong) == ("agree", 1.5, False)
