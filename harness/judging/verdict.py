@@ -150,13 +150,10 @@ class _Tensor:
                     return of_all
         return judgement
 
-    def _whole(
-        self, arithmetic: Arithmetic, got: Array, *, again: bool = False
-    ) -> Whole | None:
+    def _whole(self, of: Arithmetic, got: Array, again: bool = False) -> Whole | None:
         """The effect of roundings, from more evaluations where they decide."""
         for pairs in (PAIRS, *AS_A_WHOLE):
-            found = self.radii(arithmetic).wholes(pairs, again=again)
-            whole = found.get(self.tensor)
+            whole = self.radii(of).wholes(pairs, again=again).get(self.tensor)
             if whole is None or whole.is_sure(got, pairs):
                 break
         return whole
@@ -176,8 +173,9 @@ class _Tensor:
     def as_a_whole(self) -> tuple[bool, bool]:
         """Whether the tensor as a whole is wrong, and whether careless sums explain it.
 
-        Sums so careless that they would explain zeros as well do not count. Infinities
-        and nan that underflow may explain are left to `overflowed`.
+        What would explain zeros as well tells nothing, and products rounded for each
+        use do not excuse so much. Infinities and nan that underflow may explain are
+        left to `overflowed`.
         """
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)
@@ -186,13 +184,14 @@ class _Tensor:
         excuse = radii.careless(self.right.dtype, self.beside).wholes().get(self.tensor)
         if whole is None or again is None or excuse is None:
             return False, False
-        tells = [
-            most * float(one.parts[0].norm) <= MOST * float(one.parts[0].size)
-            for one, most in ((again, again.limit), (excuse, EXCUSED))
-            if one.worst(got)[0] <= most
-        ]
+        explained = excuse.worst(got)[0] <= EXCUSED
+        tells = any(
+            one.worst(got)[0] <= most
+            and most * float(one.parts[0].norm) <= MOST * float(one.parts[0].size)
+            for one, most in ((excuse, EXCUSED), (again, again.limit))
+        )
         wrong = whole.worst(got)[0] > whole.limit
-        return wrong and not tells, any(tells)
+        return wrong and not (explained or tells), tells
 
     @property
     def _underflow(self) -> Mask:

@@ -160,3 +160,22 @@ def test_steps_with_another_gradient_lose_no_digits():
     assert check(mixed, None, given, quick=True).passes
     found = check(mixed, wrong, given, quick=True)
     assert {r.judgement.tensor for r in found.failures} == {"dk"}, str(found)
+
+
+def orthogonal(g):
+    """Three steps of Newton and Schulz (Muon)."""
+    x = g / g.norm()
+    for _ in range(3):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+    return x
+
+
+def test_products_rounded_for_each_use_hide_no_fifth_of_a_gradient():
+    torch.manual_seed(5)
+    g = torch.randn(4, 6).bfloat16()
+    assert check(orthogonal, None, [g], quick=True).passes
+    wrong = check(
+        orthogonal, lambda g: orthogonal(g) + 0.1 * (g - g.detach()), [g], quick=True
+    )
+    assert {r.judgement.tensor for r in wrong.failures} == {"dg"}, str(wrong)
