@@ -156,7 +156,8 @@ def _exit_code() -> int:
         nowhere(sys.stdout.fileno())
         return 1
     except OSError as error:
-        _say(f"{error.strerror or error}: {error.filename or 'no file named'}")
+        named = f": {error.filename}" if error.filename else ""
+        _say(f"{error.strerror or error}{named}")
         return 1
     except Exception as error:
         if isinstance(code := getattr(error, "exit_code", None), int):

@@ -413,7 +413,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     if sweep.parts and not 1 < got.ndim == sum(got.shape[:-1]) + 1:
         return  # positions in several rows are not those of the whole tensor
     parts = list[tuple[float, str, Callable[[Array], Array]]]()
-    region, where = region_of(bad)
+    region, where = region_of(bad, alone=not sweep.parts)
     if where and not np.isfinite(got[region]).any():
         words = f"{where} of {{term}} is not finite"
         parts.append((1, words, lambda x: np.where(region, got, x)))
@@ -443,15 +443,16 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
         yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
 
 
-def region_of(bad: Mask) -> tuple[Mask, str]:
+def region_of(bad: Mask, alone: bool = True) -> tuple[Mask, str]:
     """The box around the wrong elements, if nearly all in it are wrong, and its name.
 
-    The name is empty where there is none, or it is the whole tensor.
+    The name is empty where there is none, or it is the whole tensor. One element of
+    a row stands for its column, unless it is `alone`.
     """
     box, named = np.ones_like(bad), []
     if not bad.any():
         return bad, ""
-    if bad.sum() == 1:
+    if bad.sum() == 1 and alone:
         at = np.argwhere(bad)[0].tolist()
         return bad, "the last element" if bad.flat[-1] else f"the element {at}"
     for axis in range(bad.ndim):

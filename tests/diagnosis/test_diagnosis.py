@@ -554,6 +554,15 @@ def test_a_tensor_that_is_judged_in_part_has_a_diagnosis() -> None:
     assert "left out: with this, all 512 elements looked at agree" in sentence
 
 
+def test_a_column_of_which_one_row_is_looked_at_is_no_single_element() -> None:
+    def wrong(p: Any, dy: Any) -> Any:
+        dx = p * (dy - (p * dy).sum(-1, keepdims=True))
+        dx[:, 511] = 0
+        return dx
+
+    assert large(wrong).startswith("the last 1 of 512 along axis 1 of dx is zero: ")
+
+
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1), (2, 4), (2, 2, 4)])
 def test_what_stands_for_a_value_has_its_shape(shape: tuple[int, ...]) -> None:
     """A row turned about, times a row, is a matrix: of 32,000 elements a billion."""
