@@ -187,7 +187,7 @@ class _Tensor:
         explained = excuse.worst(got)[0] <= EXCUSED
         tells = any(
             one.worst(got)[0] <= most
-            and most * float(one.parts[0].norm) <= MOST * float(one.parts[0].size)
+            and most * float(one.parts[0].norm) < MOST * float(one.parts[0].size)
             for one, most in ((excuse, EXCUSED), (again, again.limit))
         )
         wrong = whole.worst(got)[0] > whole.limit

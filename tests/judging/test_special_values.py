@@ -261,6 +261,21 @@ def test_the_log_softmax_of_one_class_is_exactly_zero():
         assert found[1].verdict == verdict, found[1].message
 
 
+def test_an_error_in_the_log_softmax_of_one_class_is_not_excused_in_float32():
+    """As log(sum(exp(x))) of large x would make it: as zeros would pass."""
+    x, dy, nothing = np.full((3, 1), 1e3), np.ones((3, 1)), np.zeros((3, 1), "float32")
+    found = judge(
+        "log_softmax",
+        [x],
+        dy,
+        [nothing],
+        outputs=[nothing + np.float32(1.4e-6)],
+        attributes={"axis": 1},
+        dtype="float32",
+    )
+    assert found[1].verdict == "vacuous", found[1].message
+
+
 def grown(xp, x):
     return -2 * x * xp.exp(x)
 
