@@ -173,9 +173,9 @@ class _Tensor:
     def as_a_whole(self) -> tuple[bool, bool]:
         """Whether the tensor as a whole is wrong, and whether careless sums explain it.
 
-        What would explain zeros as well tells nothing, and products rounded for each
-        use do not excuse so much. Infinities and nan that underflow may explain are
-        left to `overflowed`.
+        An excuse of zeros tells nothing, and products rounded for each use excuse no
+        such tensor. Infinities and nan that underflow may explain are left to
+        `overflowed`.
         """
         lost = self._underflow & ~np.isfinite(self.got)
         got = np.where(lost, self.node.value, self._as_a_whole)

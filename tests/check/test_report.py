@@ -334,7 +334,7 @@ def test_a_script_in_16_bits_shows_an_element_or_says_that_none_is_wrong(
 
 
 # The lambda stands in the line of a function: its source is none of a function.
-def in_a_line(): return check(torch.sin, lambda x: x * 2, shapes=[(3,)], quick=True)  # fmt: skip  # noqa: E501
+def in_a_line(): return check(torch.sin, lambda x: x * 2, shapes=[(3,)])  # fmt: skip
 
 
 def test_the_script_of_a_lambda_asks_for_its_source(tmp_path, capsys):

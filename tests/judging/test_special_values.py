@@ -262,7 +262,7 @@ def test_the_log_softmax_of_one_class_is_exactly_zero():
 
 
 def test_an_error_in_the_log_softmax_of_one_class_is_not_excused_in_float32():
-    """As log(sum(exp(x))) of large x would make it: as zeros would pass."""
+    """All of it is zero, so that zeros would pass."""
     x, dy, nothing = np.full((3, 1), 1e3), np.ones((3, 1)), np.zeros((3, 1), "float32")
     found = judge(
         "log_softmax",

@@ -31,6 +31,6 @@ def test_in_bfloat16_each_lost_path_row_or_factor_is_caught():
 
 def test_the_bound_alone_would_catch_next_to_nothing(monkeypatch):
     monkeypatch.setattr(spread, "CURVED", float("nan"))  # it is never straight
-    monkeypatch.setattr(Radii, "wholes", lambda *_: {})
+    monkeypatch.setattr(Radii, "wholes", lambda *_, **how: {})
     _, amount, structure = tried(2, "float32")
     assert amount + structure <= 6
