@@ -298,18 +298,16 @@ class Normed(torch.autograd.Function):
 
 
 class Larger(torch.autograd.Function):
-    """silu with a gradient 1 % too large: of bfloat16 no element shows that."""
+    """exp with a gradient 2 % too large: of bfloat16 no element shows that."""
 
     @staticmethod
     def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x.sigmoid()
+        ctx.save_for_backward(y := x.exp())
+        return y
 
     @staticmethod
     def backward(ctx, dy):
-        (x,) = ctx.saved_tensors
-        s = x.sigmoid()
-        return 1.01 * dy * s * (1 + x * (1 - s))
+        return 1.02 * dy * ctx.saved_tensors[0]
 
 
 @pytest.mark.parametrize(
