@@ -268,7 +268,7 @@ def _sizes(
 BUDGET = 30.0
 #: Bytes that judging takes at least for each element that a call computes: a float64.
 LEAST = 8
-#: Elements of the inputs from which the memory of a trial is estimated first.
+#: Elements of the inputs from which memory is estimated first, and given back early.
 MANY = 1 << 20
 #: Seconds that an element takes at least; `OPERATION` has where it comes from.
 FASTEST = 0.5e-6

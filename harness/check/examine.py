@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.check.choice import Trial
+from gradwatch.harness.check.choice import MANY, Trial
 from gradwatch.harness.check.frameworks import Elsewhere, Raised
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
@@ -230,13 +230,16 @@ class Bench:
     ) -> list[tuple[str, Judgement]]:
         frozen = list(self.frozen()) if thorough else []
         right = self.truth(cotangents)
-        release_memory()
+        large = sum(self.trial.sizes) >= MANY
+        if large:
+            release_memory()
         try:
             given = self.bound.tensors, self.bound.wanted, cotangents
             seen = self.observe(self.call, *given, frozen, thorough)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it raises
             return [("", self._judge_raised(error))]
-        release_memory()
+        if large:
+            release_memory()
         self.unrepeatable = thorough and not seen.repeatable
         self.beyond = max(0, len(seen.outputs) - len(self.expected.outputs))
         self.asked = right
