@@ -204,7 +204,7 @@ def _written(test: str, script: str) -> Path:
     """Write a script to the folder in which the project keeps its last results."""
     from gradwatch.harness.project import documents
 
-    place = documents.LATEST if documents.is_kept() else Path(tempfile.gettempdir())
+    place = documents.LATEST if _is_kept() else Path(tempfile.gettempdir())
     # Without underscores no pattern of pytest's takes it for a test.
     name = re.sub(r"[\W_]+", "-", test.rpartition("/")[2]).strip("-") or "repro"
     file = place / "repro" / f"{name}.py"
@@ -217,9 +217,16 @@ def _keep_check(test: str, fields: Mapping[str, Any]) -> None:
     from gradwatch.harness.project import documents
     from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
 
-    if documents.is_kept():
+    if _is_kept():
         record = CheckRecord(**fields, test=test)
         documents.keep(CHECK, documents.document([record], NoSummary()))
+
+
+def _is_kept() -> bool:
+    """Whether results are kept of tests here: a checkout keeps its own alone."""
+    from gradwatch.harness.project import documents
+
+    return documents.is_kept() and Path.cwd().is_relative_to(documents.ROOT)
 
 
 def _script(

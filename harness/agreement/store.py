@@ -53,7 +53,6 @@ def save(finding: FindingRecord, text: str, folder: Path = FOLDER) -> Path:
 
     It replaces a finding of the same site, unless that one is smaller.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / ".lock", "writing findings", WAIT):
         by_id = {one.id: one for one in load(folder)[0]}
         before = by_id.pop(finding.id, None)

@@ -299,6 +299,8 @@ class Budget:
                 self.require(trial.name, self.cost(trial, math.inf).elements)
         for trial in own:
             yield from self._timed(trial, len(trials))
+        if math.isinf(self.rate):  # the caller's own have no elements
+            self.rate = FASTEST
         left_out = list[tuple[Trial, Cost]]()
         for trial in (trial for trial in trials if not trial.as_given):
             # A trial without elements costs nothing, and the reference may refuse it.

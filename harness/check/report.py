@@ -273,7 +273,8 @@ class Report:
         shown = dict.fromkeys(row[COLUMNS.index("verdict")] for row in self._cells())
         says = {*MEANINGS} & {*PASSING}  # of others, the story says it
         lines += [f"{v}: {MEANINGS[v]}" for v in shown if v in says]
-        refused = [r for r in self.rows if r.refused and not r.edge]
+        always = any(r.judgement.verdict == "error" for r in self.failures)
+        refused = [r for r in self.rows if r.refused and not (r.edge or always)]
         notes = [
             f"note: the candidate {ended}: {trials}"
             for ended, trials in joined((r.ended, r.trial) for r in refused).items()

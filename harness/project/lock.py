@@ -32,6 +32,7 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
         Busy: Another process still holds it.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()  # the lock waits for a file that nobody can make
     try:
         lock = FileLock(file, thread_local=False).acquire(timeout=patience)
     except Timeout:

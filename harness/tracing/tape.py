@@ -541,17 +541,12 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [value for value in tree_leaves(tree) if isinstance(value, Tensor)]
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # of a sparse one
-        return None
-
-
 def _address(tensor: Tensor) -> Any:
     """A key for a tensor's storage, or for the tensor if it has none."""
-    held = _storage(tensor)
-    return f"tensor {id(tensor)}" if held is None else held._cdata
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # of a sparse one
+        return f"tensor {id(tensor)}"
 
 
 def _version(tensor: Tensor) -> Any:

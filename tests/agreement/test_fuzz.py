@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.agreement.fuzz import Hunt
+from gradwatch.harness.agreement.fuzz import Hunt, draw
 from gradwatch.impls.catalogue import load_op
 from scripts.findings import page as page_of
 from tests.command_line import gradwatch
@@ -68,6 +68,15 @@ def shrunk(fleet, page, *, seed=0, backends=("numpy_manual",), budget=60):
             return finding, text
         seen.add(finding.id)
     raise AssertionError(f"nothing is shrunk in {budget} s; met: {seen}")
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "logsumexp"])
+def test_no_row_without_elements_is_drawn_where_its_maximum_is_asked_for(op):
+    drawn = [t.problem for n in range(40) for t in draw(load_op(op), op, n)]
+    empty = [problem for problem in drawn if problem.empty]
+    rows = [one.inputs["x"].shape[one.attributes["axis"]] for one in empty]
+    assert rows
+    assert 0 not in rows
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,14 @@ def test_what_another_process_runs_says_nothing_of_the_rate():
     assert "trial 2" in notes[0]
 
 
+@pytest.mark.parametrize(
+    "given", [{"inputs": [torch.empty(4, 0)]}, {"shapes": ["4x0"]}]
+)
+def test_numbers_of_one_s_own_may_be_none(given):
+    report = check(torch.softmax, kwargs={"dim": -1}, **given)
+    assert report.passes, str(report)
+
+
 def test_a_large_trial_after_quick_ones_is_not_taken_for_quick():
     ran, notes, _ = run(5.0, [1_000, 1_000, 10_000_000, 1_000])
     assert ran == [1_000, 1_000, 1_000]

@@ -110,6 +110,13 @@ def test_what_raises_away_from_the_caller_s_shape_has_refused():
     assert not check(square, picky(16), shapes=[(4, 32)], strict=True).passes
 
 
+def test_what_always_raises_says_it_once():
+    report = check(square, picky(99), shapes=[(4, 32)])
+    assert not report.passes
+    assert "raises in" in report.headline
+    assert "note: the candidate raises" not in str(report)
+
+
 def test_layouts_are_tried_at_a_shape_that_the_candidate_takes():
     def wrong(x):
         return picky(16)(x) if x.is_contiguous() else square(x).detach() + 0 * x

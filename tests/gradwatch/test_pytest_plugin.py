@@ -63,9 +63,11 @@ def session(request, tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "TMPDIR": str(folder)},  # no other session writes there
+        # No other session writes there, and results may be kept.
+        env={**os.environ, "TMPDIR": str(folder), "GRADWATCH_RESULTS": ""},
     )
     assert done.returncode == 1, done.stdout + done.stderr
+    assert f"\n{folder}/repro/" in done.stdout
     return done.stdout, json.loads((folder / "judged.json").read_text())
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +30,9 @@ def test_half_a_file_of_a_killed_run_goes_with_the_next_save(tmp_path, age, left
     os.utime(half, (then, then))
     documents.replace_file(tmp_path / "a.json", "whole")
     assert sorted(f.name for f in tmp_path.iterdir()) == [*left, "a.json"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_nobody_waits_for_a_file_that_cannot_be_made():
+    with pytest.raises(OSError, match="lock"), alone(Path("/proc/.lock"), "it", 1):
+        pytest.fail("it was made")

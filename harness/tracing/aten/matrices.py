@@ -38,12 +38,6 @@ def _solve_ex(a: Any, b: Any, *, left: bool = True, **_: Any) -> tuple[Any, ...]
     return solved(a, b, left), None, None, no_info(a)
 
 
-def _triangular_solve(
-    b: Node, a: Node, upper: bool = True, transpose: bool = False, unit: bool = False
-) -> tuple[Node, Node]:
-    return solved(turned(triangle(a, upper, unit), transpose), b), a
-
-
 def _from_factor(factor: Node, upper: bool) -> Node:
     """The matrix of a Cholesky factor."""
     low = turned(triangle(factor, upper), upper)
@@ -146,7 +140,9 @@ ON_FLOATS: dict[str, Rule] = {
     "linalg_solve_triangular": lambda a, b, *, upper, left=True, unitriangular=False: (
         solved(triangle(a, upper, unitriangular), b, left)
     ),
-    "triangular_solve": _triangular_solve,
+    "triangular_solve": lambda b, a, upper=True, transpose=False, unitriangular=False: (
+        (solved(turned(triangle(a, upper, unitriangular), transpose), b), a)
+    ),
     "linalg_matrix_exp": exponential,
     "cholesky_solve": lambda b, u, upper=False: solved(_from_factor(u, upper), b),
     "cholesky_inverse": lambda u, upper=False: inverse(_from_factor(u, upper)),
