@@ -224,9 +224,9 @@ def _keep_check(test: str, fields: Mapping[str, Any]) -> None:
 
 def _is_kept() -> bool:
     """Whether results are kept of tests here: a checkout keeps its own alone."""
-    from gradwatch.harness.project import documents
+    from gradwatch.harness.project import documents, paths
 
-    return documents.is_kept() and Path.cwd().is_relative_to(documents.ROOT)
+    return documents.is_kept() and Path.cwd().is_relative_to(paths.ROOT)
 
 
 def _script(
