@@ -286,4 +286,8 @@ class _Collector:
 
         passes = sum(r["verdict"] in ("agree", "convention") for r in self.records)
         summary = {"judged": len(self.records), "agree": passes}
-        documents.write(documents.document(self.records, summary), self.target)
+        try:
+            documents.write(documents.document(self.records, summary), self.target)
+        except OSError as error:
+            said = f"gradwatch: {error.strerror}: {self.target}"
+            pytest.exit(said, pytest.ExitCode.TESTS_FAILED)

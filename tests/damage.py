@@ -36,7 +36,7 @@ def _long(file: Path) -> None:
 
 #: The inputs of reference/faults.md, point 6, and what a line on them says.
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (lambda file: None, "no such file"),
+    "missing": (lambda file: None, "No such file"),
     "empty": (lambda file: file.write_text(""), "not readable as JSON"),
     "cut short": (lambda file: file.write_text('{"schema": 1, "rec'), "not readable"),
     "binary": (lambda file: file.write_bytes(b"\xff\xfe\x00{"), "not readable"),

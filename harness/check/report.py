@@ -117,9 +117,6 @@ class Report:
         ranked = sorted(self.rows, key=lambda row: row.rank, reverse=True)
         return (row.judgement for row in ranked)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     @property
     def failures(self) -> tuple[Row, ...]:
         """The judgements that prove a mistake in the caller's domain."""

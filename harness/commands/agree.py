@@ -116,16 +116,16 @@ def command(
             [b for b in asked.backends if b not in agreed.missing]
         )
     content = recording.document(agreed.records, summary)
+    if not pages and agreed.records:
+        keep(AGREE, content, json_file, combined)
+    if json_file != "-":
+        show(agreed, seconds, summary, following)
+    if pages and json_file:  # documents on pages outside the project are not kept
+        recording.write(content, json_file)
     if junit_file:
         recording.replace_file(Path(junit_file), junit(suite_of(content)))
     if markdown_file:
         recording.replace_file(Path(markdown_file), markdown(content))
-    if pages and json_file:  # documents on pages outside the project are not kept
-        recording.write(content, json_file)
-    elif not pages and agreed.records:
-        keep(AGREE, content, json_file, combined)
-    if json_file != "-":
-        show(agreed, seconds, summary, following)
     _check_required(agreed, require)
     return agreed.exit_code
 

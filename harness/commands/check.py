@@ -213,10 +213,6 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
         clear()
         click.echo(f"gradwatch: nothing was judged: {answered['ended']}", err=True)
         return 1
-    if json_file:
-        summary = dict(answered["document"])
-        records = summary.pop("records")
-        documents.write(documents.document(records, summary), json_file)
     keep(CHECK, documents.document([CheckRecord(**answered["kept"])], NoSummary()))
     if json_file != "-":
         click.echo(answered["text"])
@@ -228,4 +224,8 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
     elif repro:
         why = "nothing fails" if answered["passes"] else "no call of it fails alone"
         click.echo(f"gradwatch: {why}, so no script is written", err=True)
+    if json_file:
+        summary = dict(answered["document"])
+        records = summary.pop("records")
+        documents.write(documents.document(records, summary), json_file)
     return 0 if answered["passes"] else 1

@@ -79,9 +79,6 @@ def command(
     summary = FuzzSummary(
         tried=run.tried, findings=len(run.findings), seed=seed, failed=run.failed
     )
-    if json_file:
-        found = [*run.findings.values()]
-        documents.write(documents.document(found, summary), json_file)
     if json_file != "-":
         scripts = sorted(one.script for one in run.findings.values())
         ending(
@@ -89,6 +86,8 @@ def command(
             "yellow" if scripts or not run.tried else "green",
             next_step=f"python {folder / scripts[0]}" if scripts else "",
         )
+    if json_file:
+        documents.write(documents.document(run.findings.values(), summary), json_file)
     for op, why in run.failed.items():
         say(f"not judged: {op}: {why}", "red")
     if run.missing and not (run.judged or run.failed):

@@ -8,8 +8,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 
+import click
 from rich.console import Console
 from rich.text import Text
 
@@ -39,9 +41,10 @@ def keep(
     json_file: str | None = None,
     *combined: documents.Combined[Summary, Record],
 ) -> None:
-    """Merge a document into results/latest, and write a copy to a file, if given."""
-    if json_file:
-        documents.write(content, json_file)
+    """Merge a document into results/latest; at the end copy it to a file, if given."""
+    if json_file:  # the table is shown even where the file cannot be written
+        at_end = click.get_current_context().call_on_close
+        at_end(partial(documents.write, content, json_file))
     if why := documents.keep(kind, content, *combined):
         say(why, "yellow")
 

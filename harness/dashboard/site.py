@@ -91,6 +91,8 @@ def write_site(folder: Path, output: Path) -> list[Unreadable]:
                 output.rename(old)
             fresh.rename(output)
             shutil.rmtree(old, ignore_errors=True)
+        except OSError as error:  # a full disk does not name the file
+            raise OSError(error.errno, error.strerror, str(output)) from None
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     return troubles
@@ -103,8 +105,9 @@ def _write_all(folder: Path, site: Path) -> list[Unreadable]:
     watched = next((one for one in results.sources if one.kind == "watch"), None)
     histories, troubles = read_histories(folder / "asv", known, watched)
     results.troubles += troubles
-    shutil.copytree(_STATIC, site / "static")
-    shutil.copy(_BOKEH, site / "static")
+    (site / "static").mkdir(parents=True)
+    for file in (*_STATIC.iterdir(), _BOKEH):
+        (site / "static" / file.name).write_bytes(file.read_bytes())
     (site / MARK).touch()
     found = dict.fromkeys((*(s.machine for s in results.sources), *histories))
     machines = [*found] or [machine_name()]

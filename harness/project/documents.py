@@ -222,8 +222,6 @@ def bytes_of(source: str | Path) -> bytes:
             reader = gzip.GzipFile(fileobj=file) if zipped else file
             asked = most + 1 if zipped else size  # `read` allocates so much at once
             content = reader.read(asked) if size <= LONGEST else b""
-    except FileNotFoundError:
-        raise Unreadable("no such file", source) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise Unreadable(f"not readable as gzip ({error})", source) from None
     except OSError as error:

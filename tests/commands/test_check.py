@@ -99,6 +99,21 @@ def test_a_right_kernel_ends_with_0_and_a_table(here):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("check", "torch.square", "--shape", "2x3", "--quick"),
+        ("agree", "--op", "square", "--backend", "numpy_manual", "--regime", "normal"),
+    ],
+    ids=lambda call: call[0],
+)
+def test_what_was_found_is_shown_where_its_document_cannot_be_written(folder, call):
+    full = gradwatch(*call, "--json", folder / "exits.py" / "no folder")
+    assert full.returncode == 1
+    assert "✓" in full.stdout
+    assert "exits.py" in full.stderr
+
+
 def test_a_wrong_one_ends_with_1_a_document_and_a_script_that_shows_it(folder):
     done = check(
         folder, "kernels:square", "kernels:Wrong", "--shape", "3x4",

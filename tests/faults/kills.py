@@ -205,7 +205,7 @@ def _torn(command: Command, root: Path, *, complete: bool) -> str:
         try:
             found = documents.load(root / name, dict[str, Any])
         except Unreadable as error:
-            if complete or "no such file" not in str(error):
+            if complete or "No such file" not in str(error):
                 return str(error)
         else:
             silent = not (found.get("records") or found.get("summary"))

@@ -125,6 +125,16 @@ def test_the_next_session_takes_no_script_for_a_test(session):
     )
 
 
+def test_a_document_that_cannot_be_written_fails_in_a_line(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass")
+    call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    call += ["--gradwatch-json", "test_it.py/no folder"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "gradwatch: File exists: test_it.py/no folder" in done.stderr
+
+
 @pytest.mark.parametrize("own", [(), ("--benchmark-columns=min,max",)])
 def test_a_project_s_benchmarks_have_three_columns_unless_it_names_others(
     tmp_path, own

@@ -234,7 +234,7 @@ def test_series_have_what_recorded_files_have():
 def test_results_without_what_describes_them_are_refused(folder, name):
     record(folder, A, [1.0, 1.0])
     (folder / name).unlink()
-    with pytest.raises(Unreadable, match="no such file"):
+    with pytest.raises(Unreadable, match="No such file"):
         read(folder, [A])
 
 

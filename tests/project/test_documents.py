@@ -71,7 +71,7 @@ def test_the_machine_has_the_name_that_it_is_given(monkeypatch):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "no such file"),
+        (None, "No such file"),
         ('{"schema": 1, "records": [', "not readable as JSON"),
         ("[1, 2]", "Expected `object`, got `array`"),
         ("{}", "no gradwatch document"),
