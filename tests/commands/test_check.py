@@ -107,7 +107,9 @@ def test_a_right_kernel_ends_with_0_and_a_table(here):
     ],
     ids=lambda call: call[0],
 )
-def test_what_was_found_is_shown_where_its_document_cannot_be_written(folder, call):
+def test_what_was_found_is_shown_where_its_document_cannot_be_written(
+    here, folder, call
+):
     full = gradwatch(*call, "--json", folder / "exits.py" / "no folder")
     assert full.returncode == 1
     assert "✓" in full.stdout

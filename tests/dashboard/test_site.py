@@ -537,7 +537,7 @@ def test_a_site_that_cannot_be_finished_leaves_the_old_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(building, "_write_lists", full)
-    with pytest.raises(OSError, match="No space left on device: .*html"):
+    with pytest.raises(OSError, match=r"No space left on device: .*html"):
         written(results)
     assert (site / "index.html").read_text() == before
     assert sorted(p.name for p in results.parent.iterdir()) == ["html", "results"]
