@@ -189,7 +189,10 @@ def _failure(
         lines.append(f"and {len(alike) - _SHOWN} more tensors")
     if script:
         lines.append("this script shows the failure alone, until it passes:")
-        lines.append(str(_written(test, script)))
+        try:
+            lines.append(str(_written(test, script)))
+        except OSError as error:  # the failure is shown all the same
+            lines.append(f"not written: {error.strerror}: {error.filename}")
     else:
         lines.append(f"judge {_SMALL} numbers at most, and a script has them")
     return "\n".join(lines)

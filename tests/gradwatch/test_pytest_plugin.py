@@ -125,6 +125,17 @@ def test_the_next_session_takes_no_script_for_a_test(session):
     )
 
 
+def test_a_failure_is_shown_where_its_script_cannot_be_written(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.gradwatch]\n")
+    (tmp_path / "results").write_text("no folder")
+    (tmp_path / "test_it.py").write_text(KERNELS)
+    call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "sign"]
+    free = {**os.environ, "GRADWATCH_RESULTS": ""}
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, env=free)
+    assert "dx is given the wrong sign" in done.stdout
+    assert "not written: Not a directory" in done.stdout
+
+
 def test_a_document_that_cannot_be_written_fails_in_a_line(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass")
     call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
