@@ -11,6 +11,7 @@ judgement into one document, also from all the workers of pytest-xdist.
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -44,6 +45,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest-benchmark reads its options
 def pytest_configure(config: pytest.Config) -> None:
     """Collect judgements, in the process that sees all reports."""
+    from gradwatch.harness.project.paths import PROJECT, ROOT
+
+    if PROJECT.table:  # tests import its modules as our commands do
+        sys.path.extend(map(str, PROJECT.paths(ROOT)))
     _narrow_tables(config)
     target = config.getoption("--gradwatch-json")
     if target and not hasattr(config, "workerinput"):

@@ -213,7 +213,7 @@ class Report:
     def headline(self) -> str:
         """The functions and the outcome of the check, in a line."""
         trials = len({r.place for r in self.rows})
-        ended = "passes" if self.passes else "FAILS"
+        ended, s = "passes" if self.passes else "FAILS", "s" * (trials != 1)
         if self.failures:
             wrong, every = (
                 len({(r.judgement.tensor, r.dtype) for r in rows if not r.refused})
@@ -230,7 +230,7 @@ class Report:
             ended += f", raises in {len(self.refused)} of the trials"
         return (
             f"{self.candidate} against {self.reference}: {ended}"
-            f" ({trials} trials on {self.device}, {self.seconds:.1f} s)"
+            f" ({trials} trial{s} on {self.device}, {self.seconds:.1f} s)"
         )
 
     def __str__(self) -> str:

@@ -137,7 +137,7 @@ def test_memory_that_a_large_check_took_is_given_back():
 def test_what_was_left_out_is_not_counted_as_judged():
     report = check(torch.sigmoid, shapes=[(4, 8)], budget=0.0)
     assert {row.trial for row in report.rows} == {"normal 4x8"}
-    assert "(1 trials" in report.headline
+    assert "(1 trial on" in report.headline
     assert report.document()["records"][-1]["trial"] == "normal 4x8"
     assert any("left out, the budget being 0 s" in note for note in report.notes)
 

@@ -125,6 +125,21 @@ def test_the_next_session_takes_no_script_for_a_test(session):
     )
 
 
+def test_tests_of_a_project_import_what_it_measures(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.gradwatch]\nmeasures = ["src/theirs.py"]\n'
+    )
+    for name, text in {
+        "src/theirs.py": "",
+        "tests/test_it.py": "import theirs\n\n\ndef test_it():\n    pass\n",
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    call = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_failure_is_shown_where_its_script_cannot_be_written(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.gradwatch]\n")
     (tmp_path / "results").write_text("no folder")
