@@ -173,10 +173,10 @@ def _replay(folder: Path) -> int:
     findings, troubles = store.load(folder)
     for trouble in troubles:
         say(trouble, "yellow")
-    by_script = {finding.script: finding for finding in findings}
-    for script, finding in sorted(by_script.items()):
+    for script, finding in sorted({one.script: one for one in findings}.items()):
         state, printed = store.replay(finding, folder)
         output().print(f"{state:8} {script}: {printed}", markup=False)
         states.append(state)
-    output().print(", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
+    counts = ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states)))
+    output().print(counts or f"no findings in {folder}", markup=False, soft_wrap=True)
     return 1 if "gone" in states else 0

@@ -74,6 +74,8 @@ def command(
       gradwatch watch --since v0.1.0 --json -
     Exit code: 0 nothing confirmed is worse, 1 something is.
     """
+    if not results.is_dir() and results != ROOT / "results":  # as of a fresh clone
+        raise click.UsageError(f"no folder {results}")
     with ticking(lambda: "watch: measuring again" if confirm else "watch"):
         surveyed = survey(results, since=since, confirming=confirm, budget=budget)
     if surveyed.series or json_file:

@@ -247,6 +247,12 @@ def test_replay_says_what_holds(tie):
     assert done.stdout.startswith("holds")
 
 
+def test_replay_of_no_findings_says_where_they_would_be(tmp_path):
+    done = gradwatch("fuzz", "--replay", "--folder", tmp_path)
+    assert done.returncode == 0
+    assert f"no findings in {tmp_path}" in done.stdout
+
+
 def test_replay_fails_where_something_has_gone(tie, tmp_path):
     finding, *script = tie
     store.save(finding, mended(*script, tmp_path), tmp_path)

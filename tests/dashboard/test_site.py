@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from lxml import html
 
 from gradwatch.harness import dashboard
+from gradwatch.harness.commands import watch
 from gradwatch.harness.commands.report import command
 from gradwatch.harness.dashboard import machine
 from gradwatch.harness.dashboard import site as building
@@ -553,8 +555,11 @@ def test_the_command_says_where_the_page_is(results: Path) -> None:
     assert last.endswith("MB); --open shows it")
 
 
-def test_a_results_folder_that_is_not_there_is_a_wrong_call(tmp_path: Path) -> None:
-    made = CliRunner().invoke(command, ["--results", str(tmp_path / "nowhere")])
+@pytest.mark.parametrize("asked", [command, watch.command], ids=["report", "watch"])
+def test_a_results_folder_that_is_not_there_is_a_wrong_call(
+    tmp_path: Path, asked: click.Command
+) -> None:
+    made = CliRunner().invoke(asked, ["--results", str(tmp_path / "nowhere")])
     assert made.exit_code == 2
     assert "no folder" in made.output
 
