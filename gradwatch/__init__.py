@@ -65,17 +65,16 @@ def _loaded(name: str) -> Any:
     home: Any
     if name in ("Case", "Op"):
         from gradwatch.impls import contract as home
-    elif name in ("Change", "find_changes"):
-        import ruptures  # noqa: F401  # which is loaded by its first call otherwise
-
-        from gradwatch.harness.history import changepoints as home
     elif "check" in name:
         if importlib.util.find_spec("jax") is None:
             import torch  # noqa: F401, TID251  # absent: said before all else is loaded
 
         from gradwatch.harness import check as home
     else:
-        from gradwatch.harness.diagnosis import entry as home
+        if name in ("Change", "find_changes"):
+            import ruptures  # noqa: F401  # which is loaded by its first call otherwise
+
+        from gradwatch import harness as home
     return getattr(home, name)
 
 

@@ -32,6 +32,11 @@ def test_public_names_are_those_of_the_project_and_no_copies():
     assert gradwatch.find_changes is find_changes
 
 
+@pytest.mark.parametrize("name", gradwatch.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(gradwatch, name).__name__ == name
+
+
 def test_importing_it_and_judging_load_numpy_alone():
     call = [sys.executable, "-c", CHEAP]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
