@@ -160,10 +160,9 @@ def _each(
 
 def _floating(op: Op, inputs: Sequence[Any]) -> list[str]:
     """The dtypes of all inputs but constants of integers or booleans."""
-    constants = getattr(op, "constants", ())  # an older commit's op has none
     named = ((name, _dtype_of(a)) for name, a in zip(op.inputs, inputs, strict=True))
     whole = ("bool", "int", "uint")
-    return [t for n, t in named if n not in constants or not t.startswith(whole)]
+    return [t for n, t in named if n not in op.constants or not t.startswith(whole)]
 
 
 def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:

@@ -192,8 +192,8 @@ class Trial:
 
     @property
     def order(self) -> str:
-        """One of `harness.judging.orders`; an older commit has only the first."""
-        return getattr(self.problem, "order", "vjp")
+        """One of `harness.judging.orders`."""
+        return self.problem.order
 
     @cached_property
     def name(self) -> str:
@@ -251,7 +251,7 @@ def trial(
     """One case with its numbers, exactly representable in `dtype`."""
     name = case_name(op.name, regime.name, case.name, dtype)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    values, constants = dict[str, Array](), constants_of(op, case, rng)
+    values, constants = dict[str, Array](), op.draw_constants(case, rng)
     for i, (tensor, shape) in enumerate(op.shapes(case).items()):
         draw = _normal if regime.first_only and i else regime.values
         given = constants.get(tensor)
@@ -268,11 +268,6 @@ def trial(
         regime.layout,
         regime.cotangent_layout,
     )
-
-
-def constants_of(op: Op, case: Case, rng: Generator) -> dict[str, Array]:
-    """Values of the inputs without gradient; an older commit's op has none."""
-    return op.draw_constants(case, rng) if getattr(op, "constants", ()) else {}
 
 
 def is_floating(array: Array) -> bool:
@@ -356,7 +351,7 @@ def admits(op: Op, case: Case) -> bool:
 def output_shapes(op: Op, case: Case) -> tuple[tuple[int, ...] | None, ...]:
     """Shapes of the outputs of a case; None for an integer output, without gradient."""
     arrays = {n: np.ones(s) for n, s in op.shapes(case).items()}
-    arrays |= constants_of(op, case, np.random.default_rng(0))
+    arrays |= op.draw_constants(case, np.random.default_rng(0))
     leaves = {n: graph.variable(a) for n, a in arrays.items()}
     problem = Problem(op, {}, (), op.attributes(case), op.aliases(case))
     outputs = run_formula(problem, leaves)

@@ -16,7 +16,6 @@ Source: Griewank and Walther, Evaluating Derivatives, 2nd ed., ch. 3 and 5.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,8 +45,7 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, Node]:
 
     In a second order only its derivatives.
     """
-    order = getattr(problem, "order", "vjp")  # an older commit's problem has none
-    op = problem.op
+    op, order = problem.op, problem.order
     leaves, results = results_of(problem, wide)
     cotangents = {
         name: dy
@@ -55,7 +53,7 @@ def nodes_of(problem: Problem, wide: np.dtype[Any]) -> dict[str, Node]:
         if dy is not None and name not in op.integers
     }
     inputs = {name: leaves[name] for name in problem.wanted}
-    given = cotangents, getattr(problem, "tangents", {})
+    given = cotangents, problem.tangents
     along = (_widened(arrays, problem.dtype, wide) for arrays in given)
     computed, _ = derivatives(order, results, inputs, *along)
     return {**computed, **results} if order == "vjp" else computed
@@ -88,8 +86,7 @@ def _widened(
 def run_formula(problem: Problem, leaves: Mapping[str, Node]) -> tuple[Node, ...]:
     """The nodes that the formula returns for these inputs: outputs, then state."""
     formula = problem.op.said("formula")
-    # The catalogue of an older commit has no `guard`.
-    with getattr(catalogue, "guard", contextlib.nullcontext)(f"{problem.op.name}.py"):
+    with catalogue.guard(f"{problem.op.name}.py"):
         returned = formula(graph, *problem.arguments(leaves), **problem.attributes)
     nodes: tuple[Node, ...] = as_tuple(returned)
     return nodes

@@ -68,7 +68,7 @@ class Asked:
         """Build from an op's gradients, outputs and state, computed on a device."""
         compute = compute or compute_on(device, problem.dtype)
         arithmetics(problem.dtype, compute)  # raises ValueError if there is none
-        second = getattr(problem, "order", "vjp") in SECOND
+        second = problem.order in SECOND
         outputs = (lambda wide: results_of(problem, wide)[1]) if second else None
         build = functools.partial(nodes_of, problem)
         return cls(build, problem.dtype, compute, outputs, problem=problem)

@@ -114,10 +114,6 @@ class Judge:
         self.least = work(sources[0])
         self._questions: dict[tuple[int, int], Question] = {}
 
-    def question(self, problem: Problem) -> Question:
-        """The `Question` that judges results for a problem on this device."""
-        return Question.of(problem, device=self.device)
-
     @cached_property
     def place(self) -> Place:
         """The arrays into which this process writes the same numbers."""
@@ -143,7 +139,7 @@ class Judge:
                 if pair not in self._questions:
                     given = self.sources[dys].cotangents
                     problem = replace(self.sources[inputs], cotangents=given)
-                    self._questions[pair] = self.question(problem)
+                    self._questions[pair] = Question.of(problem, device=self.device)
                 if why := _why_unfit(self._questions[pair], one):
                     return f"a timed {phase} is wrong: {why}"
         return ""
@@ -281,7 +277,8 @@ class _Bound:
         place.draw(picks)
         write = place.write_inputs if forward else place.write_cotangents
         write(len(picks) - 1 if self.in_place else 0)
-        why = _why_unfit(self.judge.question(place.problem), result)
+        asked = Question.of(place.problem, device=self.judge.device)
+        why = _why_unfit(asked, result)
         return f"a timed {self.phase} is wrong: {why}" if why else ""
 
     def _why_quicker(self, calls: int, claimed: float) -> str:
@@ -318,10 +315,7 @@ class _Bound:
 # those of the formula as written: one for each element of each primitive, two for each
 # term of a matrix product.
 
-_FREE = {
-    *("reshape", "permute_dims", "broadcast_to", "stop_gradient", "gather"),
-    *("take", "put"),  # primitives of older commits' engines
-}
+_FREE = ("reshape", "permute_dims", "broadcast_to", "stop_gradient", "gather")
 
 
 class Work(NamedTuple):

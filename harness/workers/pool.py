@@ -62,9 +62,9 @@ class Task:
         nbytes = sum(array.nbytes for array in arrays if array is not None)
         if nbytes > LARGEST:
             raise ValueError(f"{nbytes} bytes of arrays: at most {LARGEST} fit")
-        if getattr(problem, "order", "vjp") != "vjp":  # an older commit has none
+        if problem.order != "vjp":
             second = {"order": problem.order, "tangents": dict(problem.tangents)}
-        constant = {*getattr(problem.op, "constants", ())}
+        constant = {*problem.op.constants}
         constant |= {n for n, a in problem.inputs.items() if a.dtype.kind in "biu"}
         return {
             "op": trial.op,

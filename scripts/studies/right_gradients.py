@@ -39,7 +39,6 @@ from gradwatch.harness.judging.cases import (
     REGIMES,
     Trial,
     admits,
-    constants_of,
     output_shapes,
     problem_with,
 )
@@ -143,7 +142,7 @@ def drawn(rng: Generator, op: Op) -> tuple[Problem, dict[str, Any]]:
         alike = not i or (rng.random() < 0.6 and values not in ONLY_FIRST)
         kind = values if alike else "normal"
         arrays[name] = VALUES[kind](rng, shape, precision)
-    arrays |= constants_of(op, case, rng)
+    arrays |= op.draw_constants(case, rng)
     dys = [
         None if shape is None else _finite(COTANGENTS[cotangent](rng, shape), precision)
         for shape in output_shapes(op, case)

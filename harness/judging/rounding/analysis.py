@@ -661,6 +661,3 @@ RULES: dict[str, Rule] = {
         Rule(copied),
     ),
 }
-#: Primitives of older commits' engines, whose history is judged today.
-FORMER = {"take": Rule(copied), "put": Rule(copied)}
-RULES |= FORMER
