@@ -214,7 +214,7 @@ def _aligned(
     values[at], low[at], high[at] = np.array(given, np.float64).T  # None is NaN
     parts = (series.parameters.get(name, "") for name in ("size", "dtype"))
     metric = METRICS.get(series.metric, series.metric.replace("_", " "))
-    suite = f"{series.suite.removeprefix('bench_')} set"
+    suite = f"{series.benchmark.split('.')[0].removeprefix('bench_')} set"
     view = ", ".join(filter(None, (metric, *parts, suite)))
     known = np.flatnonzero(~np.isnan(values))
     if watched is None:

@@ -274,11 +274,6 @@ class Series:
         return "/".join((self.benchmark, *self.parameters.values()))
 
     @property
-    def suite(self) -> str:
-        """The set of benchmarks, such as bench_speed."""
-        return self.benchmark.split(".")[0]
-
-    @property
     def op(self) -> str:
         """The op that is measured."""
         return self.benchmark.split(".")[1]
@@ -292,15 +287,6 @@ class Series:
     def metric(self) -> str:
         """The figure that is measured, such as time_backward."""
         return self.benchmark.split(".")[-1]
-
-    @property
-    def measured(self) -> list[Entry]:
-        """The entries that have a value."""
-        return [entry for entry in self.entries if entry.value is not None]
-
-    def at(self, commit: str) -> Entry | None:
-        """The entry of a commit; None if the benchmark was n/a or not run then."""
-        return next((one for one in self.entries if one.commit == commit), None)
 
 
 # A wrong gradient is a verdict, not a sample ----------------------------------------

@@ -321,12 +321,12 @@ def times(night: Night) -> Result:
     call = ("-m", "asv", "run", "--skip-existing", "--bench", bench, "HEAD^!")
     ended = night.run("time", *call)
     machine = machine_name(folder)
-    entries = [
-        series.at(commit)
+    failed = [
+        entry.value is None
         for series in asv_results.read(folder, git.commits(night.root), [])
-        if series.machine == machine
+        for entry in series.entries
+        if (series.machine, entry.commit) == (machine, commit)
     ]
-    failed = [entry.value is None for entry in entries if entry]
     measured = failed.count(False)
     line = f"{measured:,} figures of {commit[:10]}, {sum(failed)} failed"
     nothing = [Problem("time", "", "", "asv run", "nothing was measured")]

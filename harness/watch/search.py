@@ -105,11 +105,11 @@ def survey(
     warnings = [*off_branch(series, order), *map(str, unreadable)]
     rules, machine = read_rules(root / "asv.conf.json"), machine_name(results / "asv")
     findings = Findings(results / "confirmations" / f"{machine}.json")
-    kept = (
-        replace(one, entries=tuple(e for e in one.measured if e.commit in order.rank))
-        for one in series
-    )
-    watched = [one for one in kept if one.entries]
+    watched = list[Series]()
+    for one in series:
+        there = (entry for entry in one.entries if entry.value is not None)
+        kept = tuple(entry for entry in there if entry.commit in order.rank)
+        watched += [replace(one, entries=kept)] if kept else []
     moved = [alert for one in watched for alert in _moves(one, order, rules)]
     with comparing(root, budget, enough) as compare:
         settle = partial(

@@ -86,7 +86,8 @@ def test_a_series_knows_what_it_is_of(folder):
     record(folder, A, [2.0, 1.0])
     cpu, cuda = read(folder, [A])
     assert (cpu.machine, cpu.environment) == ("cpu-2core", "prebuilt-py3.11-numpy2.4.6")
-    assert (cpu.suite, cpu.op, cpu.metric) == ("bench_sizes", "add", "time_backward")
+    assert cpu.benchmark == "bench_sizes.add.time_backward"
+    assert (cpu.op, cpu.metric) == ("add", "time_backward")
     assert cpu.parameters == {
         "size": "1024",
         "dtype": "float32",
@@ -126,12 +127,11 @@ def test_entries_stand_in_the_order_of_the_commits(folder):
     assert [entry.value for entry in series.entries] == [3.0, 1.0, 2.0]
 
 
-def test_an_entry_is_found_by_its_commit(folder):
+def test_a_commit_at_which_it_was_not_available_has_no_entry(folder):
     record(folder, A, [math.nan, 1.0])
     record(folder, B, [5.0, 1.0])
     series = next(s for s in read(folder, [A, B]) if s.parameters["device"] == "cpu")
-    assert series.at(A) is None
-    assert series.at(B).value == 5.0
+    assert [(entry.commit, entry.value) for entry in series.entries] == [(B, 5.0)]
 
 
 def test_two_machines_are_two_series(folder):
