@@ -29,6 +29,7 @@ from gradwatch.harness.check.frameworks import (
     Elsewhere,
     Raised,
     are_of_jax,
+    dtype_of,
     framework,
     require_instance,
 )
@@ -308,7 +309,7 @@ class Session:
             inputs = inputs and framework("jax").mapped(tensor_of, dict(inputs))
         tensors = self.used.tensors((dict(inputs or {}), dict(kwargs or {})))
         tensors += list(self.subject.state.values())
-        ours = {self.used.dtype_of(t.real) for t in tensors} & PRECISIONS.keys()
+        ours = {dtype_of(t.real) for t in tensors} & PRECISIONS.keys()
         main = max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
         settings = self.used.settings(self.device, self.compute)
         with settings, self._with_the_way_round():

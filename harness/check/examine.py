@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.check.choice import MANY, Trial
-from gradwatch.harness.check.frameworks import Elsewhere, Raised
+from gradwatch.harness.check.frameworks import Elsewhere, Raised, dtype_of
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.diagnosis.search import Diagnoses
@@ -343,8 +343,8 @@ class Bench:
         for name, (tensor, like) in tensors.items():
             arrays[name] = None if tensor is None else used.array_of(tensor)
             if tensor is not None:
-                has = used.dtype_of(tensor.real if like is None else tensor)
-                same = like is not None and has == used.dtype_of(like)
+                has = dtype_of(tensor.real if like is None else tensor)
+                same = like is not None and has == dtype_of(like)
                 dtypes[name] = dtype if same else has
         judged = self._chosen(right, arrays, dtypes)
         # Only the steps of a PyTorch candidate in this process can be traced.
@@ -354,7 +354,7 @@ class Bench:
             return judged
         how = dtype, not self.unrepeatable
         named = self.diagnoses.told_of(right, arrays, judged, *how)
-        return tuple(_in_parts(j, used, tensors[j.tensor][0]) for j in named)
+        return tuple(_in_parts(j, tensors[j.tensor][0]) for j in named)
 
     def _excused(
         self,
@@ -458,9 +458,9 @@ class Bench:
         )
 
 
-def _in_parts(judgement: Judgement, used: Any, tensor: Any) -> Judgement:
+def _in_parts(judgement: Judgement, tensor: Any) -> Judgement:
     """A judgement whose diagnosis names real and imaginary parts, not the last axis."""
-    if tensor is None or not used.dtype_of(tensor).startswith("complex"):
+    if tensor is None or not dtype_of(tensor).startswith("complex"):
         return judgement
     said = judgement.diagnosis
     for place, part in (("first", "real"), ("last", "imaginary")):

@@ -2,7 +2,7 @@
 
 tensors, mapped, paths      the tensors in the framework's containers
 made, filled, moved, relaid a tensor of NumPy's numbers, in another type, laid out
-array_of, dtype_of, same    its numbers in NumPy, its type, whether two are equal
+array_of, same              its numbers in NumPy, whether two are equal
 Call, bind                  a function of tensors alone; the candidate as one
 forward, observe            outputs; outputs and gradients, in several ways
 differentiated, refusals    second derivatives, and the orders it does not support
@@ -19,6 +19,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gradwatch.harness.judging.precisions import name_of
 from gradwatch.impls.contract import Op
 
 #: The remedy for a call that lacks arguments.
@@ -31,6 +32,11 @@ ARGUMENTS = (
 def framework(name: str) -> Any:
     """The module of "pytorch" or of "jax", imported when it is needed."""
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def dtype_of(tensor: Any) -> str:
+    """The name of a tensor's or an array's type."""
+    return name_of(tensor.dtype)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr
 
-from gradwatch.harness.check.frameworks import Forward, observation
+from gradwatch.harness.check.frameworks import Forward, dtype_of, observation
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.tracing.lax import is_complex, is_inexact
 from gradwatch.harness.workers.arrays import values_of
@@ -103,11 +103,6 @@ def array_of(array: Any) -> Array:
     """The `numbers` of an array in a type of NumPy's: bfloat16 becomes float32."""
     held = numbers(array)
     return held if held.dtype.kind in "fiub" else held.astype(np.float32)
-
-
-def dtype_of(array: Any) -> str:
-    """The name of an array's type."""
-    return str(array.dtype)
 
 
 def numbers(array: Any) -> Array:

@@ -21,6 +21,7 @@ from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
     Bound,
     Forward,
+    dtype_of,
     observation,
     runs,
 )
@@ -146,11 +147,6 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
         if length > 1 and bool((tensor == first).all()):
             return first.expand(tensor.shape)
     return tensor
-
-
-def dtype_of(tensor: Tensor) -> str:
-    """The name of a tensor's type."""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 # Functions ----------------------------------------------------------------------------

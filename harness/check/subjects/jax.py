@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.check.frameworks import framework
+from gradwatch.harness.check.frameworks import dtype_of, framework
 from gradwatch.harness.check.frameworks.jax import Call
 from gradwatch.harness.check.subjects import OpSubject
 from gradwatch.harness.judging.question import Cost, Question
@@ -30,7 +30,7 @@ class JaxSubject(OpSubject):
         tensors = trial.tensors
         wide = bool(jax.config.jax_enable_x64) or trial.dtype == "float64"
         with jax.enable_x64(wide):
-            names = map(trial.framework.dtype_of, tensors)
+            names = map(dtype_of, tensors)
             kinds = tuple(jax.dtypes.canonicalize_dtype(jnp.dtype(n)) for n in names)
         within, given = trial.framework.mapped, (trial.args, dict(trial.kwargs))
         key = kinds, wide, repr(within(lambda _: None, given))
