@@ -167,10 +167,8 @@ def _run(content: bytes) -> bytes:
     return packed((machine_name(), "", judged(asked, _child())))
 
 
-@cache
-def _imported() -> str:
-    """The code as it was when this process was first asked."""
-    return code()
+#: The code as it was when this process was first asked.
+_imported = cache(code)
 
 
 @cache

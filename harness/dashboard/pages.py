@@ -277,15 +277,10 @@ def op_source(op: str) -> OpSource:
     They are empty if the file is missing or broken.
     """
     try:
-        return parse_source(file_of(op).read_text(encoding="utf-8"))
+        source = file_of(op).read_text(encoding="utf-8")
+        docstring = ast.get_docstring(ast.parse(source)) or ""
     except (LookupError, OSError, SyntaxError, ValueError):
         return OpSource()
-
-
-@cache  # a report has pages for each machine, all of the same files
-def parse_source(source: str) -> OpSource:
-    """The parts of a file with this text."""
-    docstring = ast.get_docstring(ast.parse(source)) or ""
     title, *paragraphs = re.split(r"\n\s*\n", docstring)
     stated = re.search(r"""\bgroup=["']([^"']+)""", source)
     group = stated[1] if stated else OTHER
@@ -302,7 +297,7 @@ def by_group(ops: Iterable[str]) -> dict[str, dict[str, OpSource]]:
     return {n: groups[n] for n in sorted(groups, key=lambda n: (n == OTHER, n))}
 
 
-@cache
+@cache  # a report has pages for each machine, all of the same files
 def highlighted(code: str) -> Markup:
     """Python code as HTML, with a span for each token; CSS has the colours."""
     return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())

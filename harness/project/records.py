@@ -18,7 +18,6 @@ from msgspec import Meta, Struct, field
 from gradwatch.harness.project.verdicts import NUMBERLESS, Verdict
 
 Phase = Literal["forward", "backward"]
-Device = Literal["cpu", "cuda"]
 Positive = Annotated[float, Meta(gt=0)]
 Date = Annotated[str, Meta(pattern=r"^(\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-][\d:]+)?)?)?$")]
 Number = float | None  # None: not finite, or not known

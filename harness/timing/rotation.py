@@ -178,14 +178,14 @@ class Rotation:
         place = PHASES.index(phase)
         often = INPUTS_CHANGE if self.timed[phase] < EARLY else INPUTS_CHANGE_LATER
         if self.random.random() < often:
-            self._write_inputs(place, self._draw())
+            self._write_inputs(place, self.random.randrange(len(self.sources)))
         stale = self.in_place and self.graphs[place] != self.places[place].written
         if phase == "backward" and stale:
             self.inputs[place] = self.places[place].row
             self.run("forward", place)
             self.run("backward", place)
         if phase == "forward":
-            self.next = self._draw()
+            self.next = self.random.randrange(len(self.sources))
         else:  # cotangents of the graph's source or the next: a pair is a reference
             after = self.inputs[1] + self.random.randrange(2)
             self.next = after % len(self.sources)
@@ -197,9 +197,6 @@ class Rotation:
         elif self.in_place:
             self.cotangents[1] = self.next
             self.places[1].write_cotangents(self.next)
-
-    def _draw(self) -> int:
-        return self.random.randrange(len(self.sources))
 
     def _write_inputs(self, place: int, source: int) -> None:
         self.inputs[place] = source
@@ -319,10 +316,8 @@ def _bytes(result: Result) -> bytes:
 # The timer --------------------------------------------------------------------------
 
 
-@cache
-def _watch() -> Watch:
-    """The watch of this process: an audit hook cannot be removed."""
-    return Watch()
+#: The watch of this process: an audit hook cannot be removed.
+_watch = cache(Watch)
 
 
 @contextlib.contextmanager

@@ -39,8 +39,10 @@ class TorchSubject:
     _last: tuple[Trial, Bound] | None = None
 
     def __init__(self, given: Callable[..., Any]) -> None:
-        # The function judged where there is no candidate, and the one that is traced.
-        self.own, self.function = given, _uncompiled(given)
+        # The function judged where there is no candidate, and the one that is traced:
+        # that given to `torch.compile`, whose result has no trace.
+        plain = getattr(given, "_torchdynamo_orig_callable", given)
+        self.own, self.function = given, getattr(plain, "_orig_mod", plain)
         self.name, self._costs = name_of(self.function), dict[Any, Cost]()
         is_module = isinstance(self.function, torch.nn.Module)
         self.module: Any = self.function if is_module else None
@@ -204,13 +206,6 @@ def seed_of_draws(seed: Sequence[int]) -> int:
 
 def _shapes(trial: Trial) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(tensor.shape) for tensor in trial.tensors)
-
-
-def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that was given to `torch.compile`, whose result has no trace."""
-    plain = getattr(function, "_torchdynamo_orig_callable", function)
-    module: Callable[..., Any] = getattr(plain, "_orig_mod", plain)
-    return module
 
 
 def _on_cpu(value: Any) -> Any:
