@@ -243,7 +243,8 @@ def _reshape(parts: Parts, node: Node, box: Box) -> Node:
     return reshape(parts.part(source, tuple(inside)), _shape(node.shape, box))
 
 
-def _alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[slice, slice]]:
+@functools.lru_cache(maxsize=1024)  # each block of rows asks again
+def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[slice, slice]]:
     """Pairs of axis ranges of two shapes that hold the same elements in one order."""
     sizes = [np.cumprod([1, *shape]) for shape in (a, b)]
     shared = np.intersect1d(sizes[0], sizes[1])

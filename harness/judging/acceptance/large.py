@@ -77,16 +77,16 @@ MANY = 1 << 20
 FAR_LARGER, TURNS = 4, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
-#: Elements below which a value is held.
-HELD = 1 << 12
+#: Values of fewer elements, or of a smaller share of the largest's, are held.
+HELD, SHARE = 1 << 12, 1 / 1024
 #: How many nodes lie between an element and the roundings that are looked at.
 DEPTH = 12
 #: Terms along an axis of a sum that are looked at first.
 FEW = 256
-#: Elements whose least radii are computed together.
-TOGETHER = 1 << 18
+#: Elements of values, of so many nodes at most, that are computed for radii at a time.
+TOGETHER, NODES = 1 << 22, 1 << 6
 #: Depths and terms that are looked at, one after another, while these do not suffice.
-LOOKS = (2, FEW), (DEPTH, FEW), (DEPTH, 8 * FEW), (DEPTH, sys.maxsize)
+LOOKS = (2, FEW), (DEPTH, FEW), (DEPTH, 4 * FEW), (DEPTH, sys.maxsize)
 #: A quarter of the root mean square of one perturbation, in roundoffs. The rms of the 8
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
 #: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
@@ -253,9 +253,8 @@ class Look:
             far = left[first]
             ratios.append((float(there.max()), int(far[0]), float(right[first[0]])))
         ratio, place, value = max(ratios)
-        if ratio <= limit and not vague:
-            return False, ratio, np.array([place]), value
-        return True, ratio, far, 0.0
+        doubtful = vague or not ratio <= limit
+        return doubtful, ratio, far if doubtful else np.array([place]), value
 
     def _outside(
         self, name: str, node: Node, got: Array, parts: Sequence[Compared], blunt: float
@@ -295,9 +294,10 @@ class Look:
     ) -> Array:
         """The errors of elements, in units of their least radii."""
         least, found = np.zeros(places.size), Least(self.arithmetic)
+        together = TOGETHER // min(self.operations, NODES)
         for look in LOOKS:
             more = np.flatnonzero(~(error <= limit * least))
-            for some in np.array_split(more, more.size // TOGETHER + 1):
+            for some in np.array_split(more, more.size // together + 1):
                 asked = node, places[some], sharp[some]
                 least[some] = found.radii(*asked, *look) if some.size else 0.0
         ratios = np.where(error == 0, 0.0, error / least)
@@ -405,7 +405,8 @@ def passing(order: Sequence[Node]) -> Callable[[Node], bool]:
     """A test for nodes whose values are dropped: a few elements are cheap to redo."""
     products = (node.inputs for node in order if operation(node) == "matmul")
     held = set[Node]().union(*products)
-    return lambda n: n.size >= HELD and n not in held and _soon_computed(n)
+    few = max((HELD, *(SHARE * node.size for node in order)))
+    return lambda n: n.size >= few and n not in held and _soon_computed(n)
 
 
 def _soon_computed(node: Node) -> bool:
@@ -432,9 +433,8 @@ class Least:
     """
 
     def __init__(self, arithmetic: Arithmetic) -> None:
-        self.unit, self.most = arithmetic.step.roundoff, sys.maxsize
-        self.products: dict[Node, Array] = {}
-        self.wide = arithmetic.has_wide_sums
+        self.unit, self.wide = arithmetic.step.roundoff, arithmetic.has_wide_sums
+        self._product = functools.cache(_of_product)
 
     def radii(
         self,
@@ -451,7 +451,7 @@ class Least:
         # With the places, so that no other array has their identity.
         self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}
         self._behind: dict[tuple[Any, ...], tuple[Places, Places]] = {}
-        self.most, order = most, graph.topological_order([node])
+        self._parts, order = Held(most), graph.topological_order([node])
         self._users = users = Counter(n for other in order for n in other.inputs)
         users[node] = 1
         # Positions that elements come from, their slopes, and how many nodes are left.
@@ -460,11 +460,10 @@ class Least:
         total, squares = np.zeros(places.size), np.zeros(places.size)
         for other in reversed(order):
             found = ways.pop(other, [])
-            if not found or len(found) != users[other]:
+            here, _, depth = min(found, key=lambda way: way[2], default=(places, 0, 0))
+            alike = all(np.array_equal(way[0], here) for way in found)
+            if not (alike and len(found) == users[other] and other.inputs):
                 continue  # there may be other ways
-            here, _, depth = min(found, key=lambda way: way[2])
-            if not all(np.array_equal(way[0], here) for way in found):
-                continue
             slope, name = sum(way[1] for way in found), operation(other)
             reached = np.abs(slope) * self._own(other, here)
             total += reached
@@ -500,11 +499,11 @@ class Least:
         if np.any(several):
             (source,) = node.inputs
             sizes = Node(node.primitive, (abs(source),), node.attributes)
-            part = Held(self.most).at(sizes, places)
+            end = self._parts.at(sizes, places)
             with graph.computing(graph.computed):
-                graph.forward_dropping([part], lambda n: n.primitive is not None)
-            total = part.value * several
-            if self.most > FEW and (behind := self._squares(source)) is not None:
+                graph.forward_dropping([end], lambda n: n is not end and bool(n.inputs))
+            total = end.value * several
+            if self._parts.most > FEW and (behind := self._squares(source)) is not None:
                 behind = graph.computed(node, [behind]).reshape(-1)[places]
                 total = np.sqrt(total * total + behind)
             return np.asarray(total, np.float64)
@@ -522,11 +521,6 @@ class Least:
             return np.square(self._product(node), dtype=np.float64)
         behind = self._squares(node.inputs[0]) if operation(node) in MOVED else None
         return None if behind is None else graph.computed(node, [behind])
-
-    def _product(self, node: Node) -> Array:
-        if node not in self.products:
-            self.products[node] = _of_product(node)
-        return self.products[node]
 
     def _at(self, node: Node, places: Places) -> Error:
         """The values of a node in float64; computed again, if they were dropped."""
@@ -546,14 +540,17 @@ class Least:
 
     def _came_from(self, node: Node, source: Node, places: Places) -> Places:
         """Flat positions in an input that elements of a node come from."""
-        turned = operation(node) == "permute_dims"
+        turned = operation(node) == "permute_dims" and node.ndim > 1
         if operation(node) == "reshape" or (source.shape == node.shape and not turned):
             return places
         axes = node.attributes["axes"] if turned else tuple(range(source.ndim))
         key = source.shape, node.shape, axes, id(places)
         if key not in self._behind:
-            there = np.arange(source.size).reshape(source.shape).transpose(axes)
-            self._behind[key] = np.broadcast_to(there, node.shape).flat[places], places
+            like = np.empty(source.shape, bool).transpose(axes)  # a byte an element
+            steps = np.broadcast_to(like, node.shape).strides
+            at = zip(np.unravel_index(places, node.shape), steps, strict=True)
+            there = np.atleast_1d(sum(p * step for p, step in at if step))
+            self._behind[key] = there, places
         return self._behind[key][0]
 
 

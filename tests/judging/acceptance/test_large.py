@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import Asked, Reference, reference
-from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.analysis import operation, running_errors
 from gradwatch.harness.judging.verdict import judge_tensors
 from gradwatch.impls import catalogue, graph
 from gradwatch.impls.contract import Problem
@@ -225,6 +226,32 @@ def test_least_radii_and_samples_are_those_of_values_that_are_held(op):
     np.testing.assert_array_equal(one, other)
     one, other = (sampled_errors(node) for node in (held, lean))
     np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_values_are_found_where_they_came_from():
+    """Through axes in another order, of length 1, and none at all."""
+    rng, shapes = np.random.default_rng(0), [(3, 4, 5), (4, 1), ()]
+    x, w, c = (graph.variable(rng.standard_normal(shape)) for shape in shapes)
+    lean = graph.exp(graph.permute_dims(x, (2, 0, 1))).mT * w * (c.T * w)
+    places = rng.permutation(lean.size)[:40]
+    found = Least(arithmetics("float64")[0])
+    least = found.radii(lean, places)
+    graph.forward([lean])
+    np.testing.assert_array_equal(found._at(lean, places), lean.value.flat[places])
+    np.testing.assert_array_equal(found.radii(lean, places), least)
+
+
+def test_the_terms_of_a_sum_are_computed_once(monkeypatch):
+    counts, computed = Counter(), graph.computed
+
+    def counted(node, *how):
+        counts[operation(node)] += 1
+        return computed(node, *how)
+
+    monkeypatch.setattr(graph, "computed", counted)
+    x = graph.variable(np.random.default_rng(0).standard_normal((9, 5)))
+    Least(arithmetics("float64")[0]).radii(graph.exp(x).sum(axis=1), np.arange(9))
+    assert counts == {"exp": 1, "abs": 1, "sum": 1, "gather": 1}
 
 
 def sampled_errors(node):
