@@ -288,9 +288,20 @@ def log_sigmoid(xp, x):
     return xp.log(xp.sigmoid(-x))
 
 
+def faded(xp, x):
+    return xp.tanh(xp.exp(x / 2) - xp.exp(x))
+
+
+def damped(xp, x):
+    return xp.exp(-xp.exp(-x / 3) * xp.exp(x))
+
+
 @pytest.mark.parametrize(
     ("formula", "right", "wrong"),
     [
+        # In float32 inf - inf and 0 * inf, where float64 has one infinity.
+        (faded, [np.nan, -1, -0.7892956, 1.3887944e-11], [np.nan, -1, 0, 0]),
+        (damped, [np.nan, 0, 0.1425968, 1], [np.nan, 0, 0, 1]),
         (
             grown,
             [-np.inf, -np.inf, -5.4365637, 1.928750e-20],

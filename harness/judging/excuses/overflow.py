@@ -77,9 +77,15 @@ def risks(
                 value = np.where(_clashes(at, sizes[node]), np.nan, value)
             made = all(s in bounds or np.isfinite(s.value).all() for s in node.inputs)
             if made and infinite.any():
-                sure = infinite & (np.abs(value) >= beyond)
-                value = np.where(infinite, np.where(sure, node.value, np.nan), value)
                 top = np.copysign(np.finfo(node.dtype).max, node.value)
+                sure = infinite & (np.sign(top) * value >= beyond)
+                inf = {
+                    s: np.where(np.isinf(s.value), s.value, known[s])
+                    for s in node.inputs
+                }
+                narrow = _overflowing(_View(node, errors, inf, peaks))
+                sure &= ~np.isnan(narrow)  # such as inf - inf, or 0 * inf
+                value = np.where(infinite, np.where(sure, node.value, np.nan), value)
                 bounds[node] = np.where(sure, top, value)
             same = _is_same(at, value)
             if not same.all():
