@@ -25,7 +25,7 @@ from tests.frameworks import SHARED
 #: Why a test may be skipped even under CI: no package brings these to a machine.
 NOT_TO_BE_HAD = re.compile(
     r"CUDA|GPU|C\+\+ compiler|huge pages|others end when they are idle|glibc"
-    r"|not a git checkout"
+    r"|not a git checkout|AVX512"
 )
 
 #: Test processes run side by side: more threads than cores only wait for each other.
