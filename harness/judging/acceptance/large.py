@@ -461,9 +461,10 @@ class Least:
         for other in reversed(order):
             found = ways.pop(other, [])
             here, _, depth = min(found, key=lambda way: way[2], default=(places, 0, 0))
-            alike = all(np.array_equal(way[0], here) for way in found)
-            if not (alike and len(found) == users[other] and other.inputs):
+            if len(found) != users[other] or not other.inputs:
                 continue  # there may be other ways
+            if not all(np.array_equal(way[0], here) for way in found):
+                continue
             slope, name = sum(way[1] for way in found), operation(other)
             reached = np.abs(slope) * self._own(other, here)
             total += reached
