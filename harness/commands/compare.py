@@ -41,6 +41,7 @@ from gradwatch.harness.timing.compare import (
     WrongGradient,
     compare_phases,
     judging,
+    most_pairs,
 )
 from gradwatch.harness.timing.timers import why_not_timed
 from gradwatch.harness.workers import integrity
@@ -91,7 +92,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
     help="A smaller change, as a share of the time, is none.",
 )
 @options.seconds(
-    "--limit", 100.0, "Time after which what is left is judged, and not timed."
+    "--limit", 100.0, "Time for the timing; what is left is only judged, after it."
 )
 @options.json_file
 def command(
@@ -199,32 +200,35 @@ def _compared(
 ) -> tuple[list[CompareRecord], Failures, str]:
     """The records; failures, wrong gradients first, absent last; a note on the rest."""
     rows, failed, started = list[CompareRecord](), Failures(), time.monotonic()
-    timed, spent, total = 0, 0.0, sum(plan.pairs for *_, plan in plans)
-    with progress("comparing", limit) as advance, judging() as judge:
-        # Kernels come before the formulas that define them: not all may be timed.
-        order = sorted(plans, key=lambda p: dialect_of(p[0].backend) == "formula")
-        for one, other, plan in order:
-            what = f"{plan.trial.name} {one.backend}"
-            if spent > limit:  # gradients are still judged
-                with _noted(failed, what):
-                    judge(one, other, plan)
-                continue
-            end = spent + (limit - spent) / (len(plans) - timed)
-            begun = timed * plan.pairs
+    # Kernels come before the formulas that define them: not all may be timed.
+    order = sorted(plans, key=lambda plan: dialect_of(plan[0].backend) == "formula")
+    pairs = [most_pairs(*plan) for plan in order]
+    timed, spent = 0, 0.0
+    with progress("timing", limit) as advance:
+        while timed < len(order) and spent <= limit:
+            one, other, plan = order[timed]
+            end = spent + (limit - spent) / (len(order) - timed)
+            begun = sum(pairs[:timed])
 
-            def enough(pairs: int, begun: int = begun, end: float = end) -> bool:
-                advance(begun + pairs, total)
+            def enough(count: int, begun: int = begun, end: float = end) -> bool:
+                advance(begun + count, sum(pairs))
                 return time.monotonic() - started > end
 
             enough(0)
-            with _noted(failed, what):
+            with _noted(failed, f"{plan.trial.name} {one.backend}"):
                 rows += compare_phases(one, other, replace(plan, enough=enough), phases)
             timed, spent = timed + 1, time.monotonic() - started
+    rest = len(order) - timed
+    with progress("judging what was not timed") as advance, judging() as judge:
+        for done, (one, other, plan) in enumerate(order[timed:]):
+            advance(done, rest)
+            with _noted(failed, f"{plan.trial.name} {one.backend}"):
+                judge(one, other, plan)
     ranks: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
     in_order = dict(sorted(failed.items(), key=lambda f: ranks.get(f[0][0], 1)))
-    rest = len(plans) - timed
     more = rest * spent / max(timed, 1)
-    left = f"{rest} more, only judged: about {more:.0f} s; --limit {spent + more:.0f}"
+    left = f"{rest} more, only judged: timing them takes about {more:.0f} s;"
+    left += f" --limit {spent + more:.0f}"
     return rows, in_order, left if rest else ""
 
 

@@ -101,15 +101,22 @@ def progress(
 ) -> Iterator[Callable[[int, int], None]]:
     """Show a line with the seconds left; yield the function that updates it.
 
-    The estimate ends at the `limit`, in seconds, at the latest.
+    The estimate ends at the `limit`, in seconds, at the latest. A step that takes
+    longer than was estimated has none.
     """
-    state, begun = [what], time.monotonic()
+    begun = time.monotonic()
+    state = 0, 0, begun  # with the time at which all should be done
 
     def note(done: int, total: int) -> None:
-        spent = time.monotonic() - begun
-        rest = max(0.0, min(spent * (total - done) / max(done, 1), limit - spent))
-        left = f", {rest:.0f} s left" if done else ""
-        state[0] = f"{what}: {done} of {total}{left}" if total else what
+        nonlocal state
+        each = (time.monotonic() - begun) / max(done, 1)
+        state = done, total, begun + min(each * total, limit)
 
-    with ticking(lambda: state[0]):
+    def line() -> str:
+        done, total, end = state
+        rest = end - time.monotonic()
+        left = f", {rest:.0f} s left" if done and rest >= 1 else ""
+        return f"{what}: {done} of {total}{left}" if total else what
+
+    with ticking(line):
         yield note

@@ -226,6 +226,11 @@ class Plan:
     enough: Callable[[int], bool] = lambda pairs: False
 
 
+def most_pairs(a: Side, b: Side, plan: Plan) -> int:
+    """The most pairs of processes that a comparison takes; 1 if they can share one."""
+    return 1 if a.place == b.place else plan.pairs
+
+
 def compare_phases(
     a: Side, b: Side, plan: Plan, phases: Sequence[Phase]
 ) -> list[CompareRecord]:
@@ -247,8 +252,7 @@ def compare_phases(
     judge = Judge([source.problem for source in sources], plan.device)
     taken = {phase: list[Comparison]() for phase in phases}
     unclear, count = [*phases], 0
-    most = 1 if a.place == b.place else plan.pairs
-    while unclear and count < most:
+    while unclear and count < most_pairs(a, b, plan):
         pair = _one_pair(a, b, plan, order, judge, unclear, not count)
         count += 1
         for phase, one in pair.items():

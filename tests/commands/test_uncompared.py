@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from gradwatch.harness.commands import compare
 from gradwatch.harness.project.records import CompareRecord
-from gradwatch.harness.timing.compare import WrongGradient
+from gradwatch.harness.timing.compare import Side, WrongGradient
 from tests.command_line import gradwatch
 
 _SMALL = ("--size", "small")
@@ -49,7 +49,7 @@ def test_kernels_are_compared_before_the_formula_that_defines_them(monkeypatch):
     monkeypatch.setattr(compare, "judging", lambda: nullcontext(lambda *asked: None))
     plan = compare.Plan(SimpleNamespace(name="silu[8]"), 1.0)
     names = "numpy_graph", "torch_formula", "torch_autograd", "numpy_manual"
-    plans = [(SimpleNamespace(backend=name), None, plan) for name in names]
+    plans = [(Side(name, name), Side(name, name), plan) for name in names]
     compare._compared(plans, ["forward"], 1000.0)
     assert [side.backend for side in seen] == [*names[2:], *names[:2]]
 
@@ -65,7 +65,8 @@ def test_what_was_not_compared_is_counted_with_the_limit_that_would_do(monkeypat
     monkeypatch.setattr(compare, "compare_phases", compared)
     monkeypatch.setattr(compare, "judging", lambda: nullcontext(lambda *asked: None))
     plan = compare.Plan(SimpleNamespace(name="square[8]"), 1.0)
-    plans = [(SimpleNamespace(backend="numpy_graph"), None, plan)] * 4
+    plans = [(*[Side("numpy_graph", "numpy_graph")] * 2, plan)] * 4
     *_, left = compare._compared(plans, ["forward"], 20.0)
-    assert left == "3 more, only judged: about 90 s; --limit 120"
+    said = "3 more, only judged: timing them takes about 90 s; --limit 120"
+    assert left == said
     assert compare._compared(plans, ["forward"], 1000.0)[-1] == ""
