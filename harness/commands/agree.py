@@ -160,10 +160,9 @@ def show(
     console = output()
     line = partial(console.print, markup=False)
     if shown := of_those_that_ran(agreed.records):
-        console.print(fitting(shown, console))
-        verdicts = {r.verdict for r in shown}
-        seen = [v for v in SIGNS if v in verdicts]
-        for verdict in (one for one in seen if one in MEANINGS):
+        table, verdicts = fitting(shown, console)
+        console.print(table)
+        for verdict in (one for one in MEANINGS if one in verdicts):
             line(f"{SIGNS[verdict][0]} {verdict}: {MEANINGS[verdict]}", style="dim")
     of_each = grouped(agreed.unexpected, attrgetter("op", "backend", "verdict"))
     for r, *_ in of_each.values():
@@ -235,23 +234,24 @@ def of_those_that_ran(records: Sequence[AgreeRecord]) -> list[AgreeRecord]:
     return [r for r in records if r.backend in ran]
 
 
-def fitting(records: Sequence[AgreeRecord], console: Console) -> Table:
-    """The first of three tables that fits into the console, or else the narrowest."""
+def fitting(records: Sequence[AgreeRecord], console: Console) -> tuple[Table, set[str]]:
+    """The first of three tables that fits into the console, and the verdicts in it."""
     anything = console.options.update(width=_WIDE)
     for column, text in ((str, _brief), (family_of, _brief), (family_of, _sign)):
-        table = _table(records, column, text)
+        table, verdicts = _table(records, column, text)
         if console.measure(table, options=anything).maximum <= console.width:
             break
-    return table
+    return table, verdicts
 
 
 def _table(
     records: Sequence[AgreeRecord],
     column: Callable[[str], str],
     text: Callable[[Overall], Text],
-) -> Table:
+) -> tuple[Table, set[str]]:
     """Ops below each other, and a column for each backend or framework."""
-    cells = grouped(records, lambda r: (r.op, column(r.backend)))
+    groups = grouped(records, lambda r: (r.op, column(r.backend)))
+    cells = {place: overall(several) for place, several in groups.items()}
     ops, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
     folded = column is family_of
     table = Table(
@@ -269,8 +269,8 @@ def _table(
         table.add_column(escape(name).replace("_", "\n", 1), justify="right")
     for op in ops:
         row = (cells.get((op, name)) for name in columns)
-        table.add_row(escape(op), *(text(overall(c)) if c else "" for c in row))
-    return table
+        table.add_row(escape(op), *(text(c) if c else "" for c in row))
+    return table, {c.verdict for c in cells.values()}
 
 
 def _brief(judged: Overall) -> Text:

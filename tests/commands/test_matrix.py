@@ -26,7 +26,7 @@ def records(ratio=1.5e13):
 
 def printed(width, several):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(fitting(several, console))
+    console.print(fitting(several, console)[0])
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
@@ -78,3 +78,14 @@ def test_a_backend_whose_dialect_no_page_has_is_no_column():
     shown = of_those_that_ran([*lacking, *others, right])
     assert {r.backend for r in shown} == {"numpy_graph", "torch_custom"}
     assert lacking[0] in shown  # one op lacks what another has: it is said
+
+
+def test_the_legend_explains_the_signs_of_the_table_alone():
+    """A case of which nothing can be said is no sign where the others agree."""
+    right, hidden = (
+        AgreeRecord(**agree_record("relu", "numpy_graph", verdict=verdict))
+        for verdict in ("agree", "vacuous")
+    )
+    console = Console(width=80, file=io.StringIO())
+    assert fitting([right, hidden], console)[1] == {"agree"}
+    assert fitting([hidden], console)[1] == {"vacuous"}
