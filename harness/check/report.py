@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -212,8 +213,12 @@ class Report:
     @property
     def headline(self) -> str:
         """The functions and the outcome of the check, in a line."""
-        trials = len({r.place for r in self.rows})
+        trials = len({r.place for r in self._domain})
         ended, s = "passes" if self.passes else "FAILS", "s" * (trials != 1)
+        beside = len({r.place for r in self.rows}) - trials
+        counted = f"{trials} trial{s}" + f" and {beside} at the edges" * (beside > 0)
+        if (types := len({r.dtype for r in self.rows})) > 1:
+            counted += f", in {types} precisions,"
         if self.failures:
             wrong, every = (
                 len({(r.judgement.tensor, r.dtype) for r in rows if not r.refused})
@@ -230,7 +235,7 @@ class Report:
             ended += f", raises in {len(self.refused)} of the trials"
         return (
             f"{self.candidate} against {self.reference}: {ended}"
-            f" ({trials} trial{s} on {self.device}, {self.seconds:.1f} s)"
+            f" ({counted} on {self.device}, {self.seconds:.1f} s)"
         )
 
     def __str__(self) -> str:
@@ -309,7 +314,9 @@ class Report:
         heaps = _by_line(self._deciding)
         shown = {key: _shown(rows) for key, rows in heaps.items()}
         ordered = sorted(shown, key=lambda key: shown[key].rank, reverse=True)
-        return [COLUMNS, *(_cells(shown[key], heaps[key]) for key in ordered)]
+        trials = {(r.dtype, r.trial) for r in self._domain}
+        of = Counter(dtype for dtype, _ in trials)
+        return [COLUMNS, *(_cells(shown[k], heaps[k], of[k[1]]) for k in ordered)]
 
 
 Key = TypeVar("Key")
@@ -349,13 +356,13 @@ def _shown(rows: Sequence[Row]) -> Row:
     return next(failing, None) or max(rows, key=lambda row: row.rank)
 
 
-def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+def _cells(row: Row, rows: Sequence[Row], trials: int) -> tuple[str, ...]:
+    """The cells of a line; `trials` is the number of all in its precision."""
     j = row.judgement
     failing = len({r.trial for r in rows if not r.judgement.passes})
-    trials = len({r.trial for r in rows})
     judged = len({r.trial for r in rows if not r.silent})
     where = row.where if j.passes else f"{row.where}; {failing} of {trials} trials"
-    if judged < trials:
+    if judged < len({r.trial for r in rows}):
         where += f"; judged in {judged} of {trials}"
     at = f"[{', '.join(map(str, j.worst_index))}] in " if j.worst_index else ""
     over = "over " if j.radius_kind == "least" else ""  # more is allowed

@@ -97,6 +97,15 @@ def test_the_plainest_failing_trial_is_shown_with_the_number_of_them():
     assert "a; 2 of 2 trials" in str(report(*rows))
 
 
+def test_the_number_of_trials_in_a_row_is_that_of_the_headline():
+    """A row of the one trial that raised said `1 of 1 trials` beside 18 in all."""
+    right = [row("dx", "agree", trial=trial) for trial in "abc"]
+    edge = replace(row("dx", "agree", trial="empty"), edge=True)
+    said = str(report(row("all", "error", trial="a"), *right, edge))
+    assert "(3 trials and 1 at the edges on cpu, " in said
+    assert "a; 1 of 3 trials" in said
+
+
 def test_a_notebook_gets_a_table_without_markup_of_the_candidate_s():
     found = Report("<b>", "candidate", "cpu", (row("dx", "disagree"),))
     assert "&lt;b&gt;" in found._repr_html_()
