@@ -215,10 +215,6 @@ class Report:
         """The functions and the outcome of the check, in a line."""
         trials = len({r.place for r in self._domain})
         ended, s = "passes" if self.passes else "FAILS", "s" * (trials != 1)
-        beside = len({r.place for r in self.rows}) - trials
-        counted = f"{trials} trial{s}" + f" and {beside} at the edges" * (beside > 0)
-        if (types := len({r.dtype for r in self.rows})) > 1:
-            counted += f", in {types} precisions,"
         if self.failures:
             wrong, every = (
                 len({(r.judgement.tensor, r.dtype) for r in rows if not r.refused})
@@ -235,7 +231,7 @@ class Report:
             ended += f", raises in {len(self.refused)} of the trials"
         return (
             f"{self.candidate} against {self.reference}: {ended}"
-            f" ({counted} on {self.device}, {self.seconds:.1f} s)"
+            f" ({trials} trial{s} on {self.device}, {self.seconds:.1f} s)"
         )
 
     def __str__(self) -> str:

@@ -102,7 +102,7 @@ def test_the_number_of_trials_in_a_row_is_that_of_the_headline():
     right = [row("dx", "agree", trial=trial) for trial in "abc"]
     edge = replace(row("dx", "agree", trial="empty"), edge=True)
     said = str(report(row("all", "error", trial="a"), *right, edge))
-    assert "(3 trials and 1 at the edges on cpu, " in said
+    assert "(3 trials on cpu, " in said
     assert "a; 1 of 3 trials" in said
 
 
