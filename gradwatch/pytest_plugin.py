@@ -211,8 +211,10 @@ def _brief(line: str) -> str:
 def _written(test: str, script: str) -> Path:
     """Write a script to the folder in which the project keeps its last results."""
     from gradwatch.harness.project import documents
+    from gradwatch.harness.project.records import CHECK
 
-    place = documents.LATEST if _is_kept() else Path(tempfile.gettempdir())
+    kept = documents.is_kept(CHECK)
+    place = documents.LATEST if kept else Path(tempfile.gettempdir())
     # Without underscores no pattern of pytest's takes it for a test.
     name = re.sub(r"[\W_]+", "-", test.rpartition("/")[2]).strip("-") or "repro"
     file = place / "repro" / f"{name}.py"
@@ -225,16 +227,8 @@ def _keep_check(test: str, fields: Mapping[str, Any]) -> None:
     from gradwatch.harness.project import documents
     from gradwatch.harness.project.records import CHECK, CheckRecord, NoSummary
 
-    if _is_kept():
-        record = CheckRecord(**fields, test=test)
-        documents.keep(CHECK, documents.document([record], NoSummary()))
-
-
-def _is_kept() -> bool:
-    """Whether results are kept of tests here: a checkout keeps its own alone."""
-    from gradwatch.harness.project import documents, paths
-
-    return documents.is_kept() and Path.cwd().is_relative_to(paths.ROOT)
+    record = CheckRecord(**fields, test=test)
+    documents.keep(CHECK, documents.document([record], NoSummary()))
 
 
 def _script(

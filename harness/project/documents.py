@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -30,7 +31,7 @@ from gradwatch.harness.project.git import NoCommit
 from gradwatch.harness.project.lock import Busy, alone, remove_stale
 from gradwatch.harness.project.machines import machine_name, traits
 from gradwatch.harness.project.paths import PROJECT, ROOT
-from gradwatch.harness.project.records import Environment, Kind, Record, Summary
+from gradwatch.harness.project.records import CHECK, Environment, Kind, Record, Summary
 from gradwatch.impls.catalogue import op_names
 
 SCHEMA = 1
@@ -292,9 +293,13 @@ VARIABLE = "GRADWATCH_RESULTS"
 _PATIENCE = 60.0  # seconds to wait for another run that is writing
 
 
-def is_kept() -> bool:
-    """Whether there is a project whose runs keep their documents."""
-    return not PROJECT.problem and os.environ.get(VARIABLE) != "off"
+def is_kept(kind: Kind[Any, Any]) -> bool:
+    """Whether there is a project whose runs keep their documents of a kind.
+
+    A check or a test outside of the project, of a checkout, is none of its runs.
+    """
+    here = kind is not CHECK or Path.cwd().is_relative_to(ROOT)
+    return here and not PROJECT.problem and os.environ.get(VARIABLE) != "off"
 
 
 #: A function of two summaries, the newer one last, and the records of both documents.
@@ -306,28 +311,40 @@ def keep(
     content: Document[Record, Summary],
     combined: Combined[Summary, Record] = lambda before, now, records: now,
 ) -> str:
-    """Merge a document into that of its kind; return why it was not kept, or "".
+    """Merge a document into that of its kind; return a line on what went wrong, or "".
 
-    An earlier document of another machine is renamed with that machine's name.
+    An earlier document of another machine is renamed with that machine's name, and one
+    that cannot be read is set aside.
     """
-    if not is_kept():
+    if not is_kept(kind):
         return ""
-    file = LATEST / f"{kind.name}.json.gz"
+    file, trouble = LATEST / f"{kind.name}.json.gz", ""
     try:
         with alone(LATEST / f".{kind.name}.lock", f"writing {file.name}", _PATIENCE):
-            if file.exists():
-                before = read(file, kind)
+            try:
+                before = read(file, kind) if file.exists() else None
+            except Unreadable as error:
+                before, aside = None, _free(file.with_name(f"{file.name}.unreadable"))
+                file.rename(aside)
+                trouble = f"{error}; set aside as {aside.name}, a new one is begun"
+            if before:
                 if before.environment.machine == content.environment.machine:
                     content = merged(kind, before, content, combined)
                 else:
                     other = f"{kind.name}-{before.environment.machine}.json.gz"
                     file.rename(LATEST / other)
             write(content, file)
-    except (Unreadable, Busy) as error:
+    except Busy as error:
         return f"not kept in results/latest: {error}"
     except OSError as error:
         return f"not kept: {error.strerror or error}: {error.filename or file}"
-    return ""
+    return trouble
+
+
+def _free(file: Path) -> Path:
+    """The path, with the first number at its end that no file has."""
+    numbered = (file.with_name(f"{file.name}-{number}") for number in count(1))
+    return next(path for path in numbered if not path.exists())
 
 
 def merged(

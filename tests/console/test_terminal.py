@@ -17,8 +17,7 @@ def test_where_there_is_no_terminal_lines_say_how_far_the_work_is(capsys, monkey
     told = capsys.readouterr().err.splitlines()
     assert len(told) >= 2
     assert all(
-        re.fullmatch(r"gradwatch: judging: 3 of 7, \d+ s", line)
-        for line in told
+        re.fullmatch(r"gradwatch: judging: 3 of 7, \d+ s", line) for line in told
     )
     time.sleep(0.1)
     assert capsys.readouterr().err == ""

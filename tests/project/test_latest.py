@@ -75,13 +75,31 @@ ODD = '{"schema": 1, "environment": {}, "summary": {}, "records": [7]}'
 @pytest.mark.parametrize(
     ("content", "said"), [("{", "not readable as JSON"), (ODD, "Expected `object`")]
 )
-def test_a_file_that_cannot_be_read_is_left_as_it_is(content, said):
+def test_a_file_that_cannot_be_read_is_set_aside_and_a_new_one_begun(content, said):
     file = documents.LATEST / "check.json.gz"
     file.write_text(content)
     told = CheckRecord(name="a against b", passes=True, told="passes")
-    why = documents.keep(CHECK, documents.document([told], NoSummary()))
+    now = documents.document([told], NoSummary())
+    why = documents.keep(CHECK, now)
     assert f"check.json.gz: {said}" in why
-    assert file.read_text() == content
+    assert "set aside as check.json.gz.unreadable-1" in why
+    assert documents.read(file, CHECK).records == [told]
+    assert documents.keep(CHECK, now) == "", "and it is said once"
+    file.write_text("again")
+    assert "check.json.gz.unreadable-2" in documents.keep(CHECK, now)
+    texts = {p.name: p.read_text() for p in documents.LATEST.glob("*.unreadable-*")}
+    assert texts == {
+        f"{file.name}.unreadable-{n}": t for n, t in ((1, content), (2, "again"))
+    }
+
+
+def test_a_checkout_keeps_no_check_that_is_made_elsewhere(tmp_path, monkeypatch):
+    """A check in another folder was kept in the checkout of an editable install."""
+    told = CheckRecord(name="a against b", passes=True, told="passes")
+    monkeypatch.chdir(tmp_path)
+    assert documents.keep(CHECK, documents.document([told], NoSummary())) == ""
+    assert not [*documents.LATEST.iterdir()]
+    run(1, verdict("softmax"))  # of its own ops, wherever it is called
 
 
 def test_outside_of_a_project_nothing_is_written(monkeypatch):
