@@ -258,7 +258,9 @@ class Bench:
             odd = {
                 name: found
                 for name, found in named.items()
-                if name not in fixed and not self.used.same(found[0], first[name][0])
+                if name in first
+                and name not in fixed
+                and not self.used.same(found[0], first[name][0])
             }
             done = self._done(how, places)
             judgements += [(done, j) for j in self._judge(right, odd)]
@@ -326,6 +328,8 @@ class Bench:
         bound = self.bound
         likes = zip(outputs, self.expected.outputs, strict=False)
         named = dict(zip(bound.results, likes, strict=False))
+        if odd := {n: two for n, two in named.items() if two[0].shape != two[1].shape}:
+            return odd  # no cotangent fits them: a gradient says nothing
         for i, name in enumerate(f"d{name}" for name in bound.names):
             absent = (
                 gradients[i] is None and name in right.names and name in right.unreached

@@ -110,6 +110,20 @@ def test_what_raises_away_from_the_caller_s_shape_has_refused():
     assert not check(square, picky(16), shapes=[(4, 32)], strict=True).passes
 
 
+def test_an_output_of_another_shape_is_named_and_no_refusal():
+    """PyTorch's own words on its backward were shown, and other sizes had refused."""
+
+    def short(x):
+        return square(x)[:, : min(x.shape[-1], 100)]
+
+    report = check(square, short, shapes=[(4, 32)])
+    assert {row.judgement.verdict for row in report.failures} == {"malformed"}
+    assert "\ny: shape (4, 100), expected (4, 1025)\n" in str(report)
+    assert not report.refused
+    second = check(square, short, shapes=[(4, 132)], order="hvp", quick=True)
+    assert "an output has shape (4, 100), expected (4, 132)" in str(second)
+
+
 def test_what_always_raises_says_it_once():
     report = check(square, picky(99), shapes=[(4, 32)])
     assert not report.passes

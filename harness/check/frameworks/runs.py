@@ -85,11 +85,11 @@ class Graph:
     def differentiable(
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs that have a gradient and a cotangent, and these cotangents."""
+        """The outputs with a gradient and a cotangent that fits; these cotangents."""
         pairs = [
             (y, dy)
             for y, dy in zip(self.outputs, cotangents, strict=False)
-            if dy is not None and y.requires_grad
+            if dy is not None and y.requires_grad and y.shape == dy.shape
         ]
         return [y for y, _ in pairs], [dy for _, dy in pairs]
 
@@ -318,6 +318,10 @@ def differentiated(
     if order == "jvp":
         return _forwards(function, tensors, cotangents, tangents)
     graph = Graph(function, tensors, wanted)
+    for y, dy in zip(graph.outputs, cotangents, strict=False):
+        if dy is not None and y.shape != dy.shape:
+            both = f"shape {tuple(y.shape)}, expected {tuple(dy.shape)}"
+            raise ValueError(f"an output has {both}")
     along = [None if dy is None else replica(dy).requires_grad_() for dy in cotangents]
     outputs, dys = graph.differentiable(along)
     vs = [v for v in tangents if v is not None]
