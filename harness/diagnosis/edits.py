@@ -284,11 +284,17 @@ def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
     """Numbers in the formula, each with its edit as a function of another number.
 
     Equal numbers change together, and with them 1 minus the number, as in a momentum.
+    A number that is computed from others, such as sqrt(2 / pi), stands for these.
     """
-    given = sweep.known | sweep.flows
-    leaves = (n for n in sweep.order if n.primitive is None and n.size == 1)
-    floats = (n for n in leaves if n.dtype.kind == "f" and n not in given)
-    numbers = {n: float(n.value.reshape(-1)[0]) for n in floats}
+    given, fixed = sweep.known | sweep.flows, set[Node]()
+    read = dict[Node, None]()
+    for node in sweep.order:
+        alone = node.size == 1 and node.dtype.kind == "f" and node not in given
+        if alone and fixed.issuperset(node.inputs):
+            fixed.add(node)
+        else:
+            read |= dict.fromkeys(n for n in node.inputs if n in fixed)
+    numbers = {n: float(n.value.reshape(-1)[0]) for n in read}
     for node, old in numbers.items():
         alike = {n: v == old for n, v in numbers.items() if v == old or v + old == 1}
         yield old, partial(_constant, sweep, {node: True})

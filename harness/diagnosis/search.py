@@ -399,7 +399,7 @@ def _solved(
         ends = (now + part * (now - old) for part in (-0.5, 0.5))
         loose = any(case.fits(name, made(v)) for v in ends)
         room = max(HONEST, case.rest(name, made(now)))
-        for number in (0.0, *(float(f"{now:.{d}g}") for d in range(1, 6))):
+        for number in (0.0, *(float(f"{now:.{d}g}") for d in range(1, 7))):
             value = made(number)
             if case.fits(name, value) and case.rest(name, value) <= room:
                 yield replace(of(number), loose=loose)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array
-from gradwatch.impls.graph.expressions import expression
+from gradwatch.impls.graph.expressions import expression, is_number
 
 Array = NDArray[Any]
 At = Callable[[Node], Array]
@@ -181,6 +181,7 @@ class Sweep:
         """A name, a number, or an expression such as `x - sum(x) / 8`."""
         text = expression(node, self.names)
         bare = node.primitive is None or node in self.names
+        bare |= is_number(node, self.names)
         return text if bare else f"`{text}`"
 
     def line(self, node: Node) -> str:

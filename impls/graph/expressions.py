@@ -23,7 +23,7 @@ def expression(node: Node, names: Mapping[Node, str]) -> str:
 def _text(node: Node, names: Mapping[Node, str], depth: int) -> str:
     if node in names:
         return names[node]
-    if node.primitive is None:
+    if node.primitive is None or is_number(node, names):
         kind = "mask" if node.dtype.kind == "b" else "constant"
         number = f"{float(node.value.flat[0]):.6g}" if node.size == 1 else ""
         return number or f"a {kind} of shape {node.shape}"
@@ -43,6 +43,12 @@ def _text(node: Node, names: Mapping[Node, str], depth: int) -> str:
     at = f", axis={axis}" if isinstance(axis, (int, tuple)) else ""
     name = node.attributes.get("how", name) if name == "compare" else name
     return f"{name}({', '.join(parts)}{at})"
+
+
+def is_number(node: Node, names: Mapping[Node, str]) -> bool:
+    """Whether a node is a number, or computed from numbers alone."""
+    parts = (n not in names and is_number(n, names) for n in node.inputs)
+    return node.size == 1 and all(parts)
 
 
 def _held(text: str) -> str:
