@@ -18,7 +18,11 @@ def _special(name: str, **attributes: Any) -> Rule:
     """A function of `rules.special`, which needs mpmath; an order n comes before x."""
 
     def rule(*given: Any) -> Node:
-        from gradwatch.harness.tracing.rules import special
+        try:
+            from gradwatch.harness.tracing.rules import special
+        except ModuleNotFoundError as error:  # JAX alone is enough for the others
+            said = f"{name} needs {error.name}: pip install 'gradwatch[jax]'"
+            raise ModuleNotFoundError(said, name=error.name) from None
 
         *order, x = given
         named = attributes | dict(zip("n", order, strict=False))

@@ -1,13 +1,17 @@
 """Special functions: value, slope and rounding rule, each against ball arithmetic."""
 
+import sys
+
 import flint
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.tracing.aten.elementwise import ON_FLOATS
 from gradwatch.harness.tracing.rules import special
 from gradwatch.impls import graph
 from tests.balls import balls, digits, precise
@@ -110,3 +114,12 @@ def test_every_special_primitive_is_tried():
         y = function(graph.variable(where))
         tried |= {n.primitive.name for n in graph.topological_order([y]) if n.primitive}
     assert names <= tried
+
+
+def test_without_mpmath_it_is_said_what_to_install(monkeypatch):
+    """JAX and NumPy alone said `No module named 'mpmath'`."""
+    monkeypatch.setitem(sys.modules, "mpmath", None)
+    monkeypatch.delitem(sys.modules, special.__name__)
+    monkeypatch.delattr(sys.modules[special.__package__], "special")
+    with pytest.raises(ImportError, match="lgamma needs mpmath: pip install 'gradw"):
+        ON_FLOATS["lgamma"](graph.variable(POSITIVE))
