@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -77,6 +78,15 @@ class Call:
         if state and all(has[name] is tensor for name, tensor in state.items()):
             return contextlib.nullcontext()  # an enclosing call has set the state
         return held(self.function, state)
+
+
+def receiver(function: Any) -> tuple[Callable[..., Any], int]:
+    """The code that gets a call's arguments, and how many come before these: ctx."""
+    owner = getattr(function, "__self__", None)
+    if not (inspect.isclass(owner) and issubclass(owner, torch.autograd.Function)):
+        return getattr(function, "forward", function), 0
+    has_ctx = owner.setup_context is torch.autograd.Function.setup_context
+    return owner.forward, int(has_ctx)
 
 
 def set_draws(states: Mapping[torch.Generator | None, Tensor]) -> None:

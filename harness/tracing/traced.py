@@ -34,7 +34,7 @@ from gradwatch.harness.tracing.aten import (
     windows,
 )
 from gradwatch.harness.tracing.aten.moves import ON_SPARSE, is_move, move
-from gradwatch.harness.tracing.calls import Call, state_of, tensors_in
+from gradwatch.harness.tracing.calls import Call, receiver, state_of, tensors_in
 from gradwatch.harness.tracing.capture import capture
 from gradwatch.harness.tracing.rules.matrices import SIGNS, signs_show
 from gradwatch.harness.tracing.tape import (
@@ -322,8 +322,9 @@ def _names(
     taken: Mapping[str, Any],
 ) -> list[str]:
     """A name for each tensor among the inputs, from the function's signature."""
-    forward = getattr(function, "forward", function)
-    named = dict(zip(parameters_of(forward, len(inputs)), inputs, strict=True))
+    forward, ahead = receiver(function)
+    parameters = parameters_of(forward, len(inputs), ahead)
+    named = dict(zip(parameters, inputs, strict=True))
     names = []
     for name, value in {**named, **kwargs}.items():
         for i, part in enumerate(tree_leaves(value)):

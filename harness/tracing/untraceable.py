@@ -94,8 +94,10 @@ def callers_place(of: BaseException | None = None) -> Place:
     return Place("", 0, module)
 
 
-def parameters_of(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the first positional parameters; x0, x1, ... where there are none."""
+def parameters_of(
+    function: Callable[..., Any], count: int, ahead: int = 0
+) -> list[str]:
+    """Names of positional parameters after some; x0, x1, ... where there are none."""
     try:
         known = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # most of a framework's own have no signature
@@ -104,7 +106,7 @@ def parameters_of(function: Callable[..., Any], count: int) -> list[str]:
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     )
-    names = [p.name for p in known if p.kind in positional]
+    names = [p.name for p in known if p.kind in positional][ahead:]
     if len(names) >= count:
         return names[:count]
     return ["x"] if count == 1 else [f"x{i}" for i in range(count)]

@@ -28,7 +28,7 @@ from gradwatch.harness.check.frameworks import (
 from gradwatch.harness.check.frameworks.loop import matched
 from gradwatch.harness.check.frameworks.runs import Graph, Tensor, floating
 from gradwatch.harness.tracing.calls import Call as Call
-from gradwatch.harness.tracing.calls import held, state_of, tensors_in
+from gradwatch.harness.tracing.calls import held, receiver, state_of, tensors_in
 from gradwatch.harness.tracing.capture import plain_autograd
 from gradwatch.harness.tracing.traced import Traced, trace
 from gradwatch.harness.workers.arrays import values_of
@@ -232,18 +232,13 @@ def require_fit(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Raise ValueError for arguments that do not fit a signature, if there is one."""
-    owner = getattr(function, "__self__", None)
-    takes: Any = getattr(function, "forward", function)
-    if inspect.isclass(owner) and issubclass(owner, torch.autograd.Function):
-        takes, plain = owner.forward, torch.autograd.Function.setup_context
-        if owner.setup_context is plain:
-            args = (None, *args)  # ctx
+    takes, ahead = receiver(function)
     try:
         signature = inspect.signature(takes)
     except (TypeError, ValueError):  # of most of PyTorch's own functions
         return
     try:
-        signature.bind(*args, **kwargs)
+        signature.bind(*[None] * ahead, *args, **kwargs)
     except TypeError as error:
         code = getattr(inspect.unwrap(takes), "__code__", None)
         at = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
