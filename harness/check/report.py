@@ -261,7 +261,7 @@ class Report:
         heaps = _by_line(self.failures).values()
         worst = sorted(map(_shown, heaps), key=lambda row: row.rank, reverse=True)
         lines = [row.story for row in worst[:3]]
-        lines += self._diagnoses(worst)
+        lines += self._diagnoses()
         rows = map(_shown, _by_line(self._deciding).values())
         lost = [r for r in rows if r.judgement.verdict == "imprecise"]
         lines += [r.story for r in lost if not math.isfinite(r.judgement.got)][:3]
@@ -284,14 +284,14 @@ class Report:
         notes += [f"note: {note}" for note in self.notes]
         return ["", *lines, *notes] if lines or notes else []
 
-    def _diagnoses(self, worst: Sequence[Row]) -> Iterator[str]:
-        """The diagnosis of each wrong tensor, in a line."""
-        waiting = dict.fromkeys((r.judgement.tensor, r.dtype) for r in worst)
+    def _diagnoses(self) -> Iterator[str]:
+        """The diagnosis of each wrong tensor, in a line; the same one only once."""
+        found = dict[tuple[str, str], str]()
         for row in self.failures:
-            key = row.judgement.tensor, row.dtype
-            if row.judgement.diagnosis and key in waiting:
-                del waiting[key]
-                yield f"diagnosis: {row.judgement.diagnosis} ({row.place})"
+            said = f"diagnosis: {row.judgement.diagnosis} ({row.place})"
+            if row.judgement.diagnosis:
+                found.setdefault((row.judgement.tensor, row.dtype), said)
+        yield from dict.fromkeys(found.values())
 
     def _hidden(self) -> Iterator[str]:
         """A line for each reason why rounding hides tensors at the caller's numbers."""
