@@ -61,7 +61,7 @@ _COLOURS = {"slower": "red", "faster": "green", "no difference": "dim"}
 @options.pages
 @options.backend
 @options.one_device
-@options.dtype
+@options.timed_dtype
 @options.size
 @click.option(
     "--phase",

@@ -35,7 +35,7 @@ from gradwatch.impls.catalogue import framework_of
 @options.pages
 @options.backend
 @options.device
-@options.dtype
+@options.timed_dtype
 @options.size
 @options.seconds(
     "--budget",
@@ -179,7 +179,6 @@ def _on(device: str, trials: Sequence[Trial], asked: TimeRequest, link: Link) ->
         return Worker(place, threads=asked.threads, waiting=link.alive)
 
     with workers(start) as worker:
-        # Judge before the clock runs: it would disturb it.
         judged, entries = Agreement(), known.load()
         tasks = [Task(one, name, device) for one in trials for name in usable]
         with Fleet(jobs=os.cpu_count() or 1) as fleet:

@@ -61,10 +61,11 @@ one_device = click.option(
     callback=lambda ctx, parameter, name: known("device", name, DEVICES),
     help="cpu or cuda.",
 )
-dtype = several(
-    "dtype",
-    lambda: PRECISIONS,
-    "float32 and float64 by default; also float16 and bfloat16.",
+dtype, timed_dtype = (
+    several(
+        "dtype", lambda: PRECISIONS, f"{', '.join(PRECISIONS)}; {usual} by default."
+    )
+    for usual in ("float32 and float64", "float32")
 )
 regime = several("regime", lambda: REGIMES, f"Only these inputs: {', '.join(REGIMES)}.")
 case = click.option(
