@@ -36,14 +36,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.judging.acceptance.sample import Sample
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import Arithmetic, arithmetics
 from gradwatch.harness.judging.radii import Radii
 from gradwatch.harness.judging.reference import Asked
 from gradwatch.harness.judging.rounding.analysis import (
     RULES,
+    At,
     Error,
+    Table,
     limits,
     operation,
     terms,
@@ -55,7 +56,7 @@ from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array
 from gradwatch.impls.graph.blocks import forward_in_blocks
 from gradwatch.impls.graph.engine import summed_axes
-from gradwatch.impls.graph.parts import SUMS, Held, Parts, deep_calls
+from gradwatch.impls.graph.parts import SUMS, Box, Held, Parts, cut_of, deep_calls
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]
@@ -64,6 +65,8 @@ Seen = tuple[bool, float, Places, float]
 #: may be too far off the positions, right values and errors.
 Compared = tuple[list[tuple[float, int, float]], Places, Array, Array]
 
+#: Elements of the largest tensor in a sample.
+PLACES = 1024
 #: Least size of the largest input for which this is tried: below, calls of Python
 #: functions take longer than the passes over the elements.
 LARGE = 1 << 14
@@ -563,3 +566,41 @@ def _of_product(node: Node) -> Array:
     size *= max(0.0, 1 - (a.shape[-1] + 3) * float(np.finfo(np.float32).eps))
     size[~np.isfinite(size)] = 0.0
     return size
+
+
+# A sample of elements -----------------------------------------------------------------
+
+
+class Sample(Parts):
+    """Parts at some places of each axis, for running errors at a fraction of the cost.
+
+    Of a sum only some terms are followed, each of which stands for several: values are
+    those of the whole, running errors an estimate.
+    """
+
+    def __init__(self, axes: int) -> None:
+        """Choose how many places each axis has, for tensors of at most `axes` axes."""
+        super().__init__(round(PLACES ** (1 / max(axes, 1))))
+        self._counts: dict[Node, float] = {}
+
+    def of(self, node: Node) -> Node:
+        """The sample of a node."""
+        return self.part(node, tuple(map(self.terms, node.shape)))
+
+    def summed(
+        self, node: Node, box: Box, inputs: tuple[Node, ...], attributes: Any
+    ) -> Node:
+        """The part of a sum or matrix product, with the value that all terms give."""
+        part = Node(node.primitive, inputs, attributes, cut_of(node.value, box))
+        self._counts[part] = terms(node) / max(terms(part), 1)
+        return part
+
+    def rules(self) -> Table:
+        """Rules for the running errors of sums, estimated from the terms taken."""
+
+        def error(name: str, at: At) -> Error:
+            once = at.v if at.sums != 1 else 0.0  # the rounding of the result
+            return once + self._counts[at.node] * (RULES[name].error(at) - once)
+
+        names = ("sum", "sum_to", "matmul")
+        return {name: functools.partial(error, name) for name in names}

@@ -9,8 +9,7 @@ import pytest
 
 from gradwatch.harness import judge
 from gradwatch.harness.judging.acceptance import large
-from gradwatch.harness.judging.acceptance.large import SURE, Least
-from gradwatch.harness.judging.acceptance.sample import Sample
+from gradwatch.harness.judging.acceptance.large import SURE, Least, Sample
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics

@@ -7,8 +7,7 @@ import pytest
 
 from gradwatch.harness.judging import question
 from gradwatch.harness.judging.acceptance import large
-from gradwatch.harness.judging.acceptance.large import Least, Look
-from gradwatch.harness.judging.acceptance.sample import Sample
+from gradwatch.harness.judging.acceptance.large import Least, Look, Sample
 from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.judging.rounding.analysis import running_errors
