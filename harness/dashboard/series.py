@@ -33,11 +33,16 @@ METRICS = {
 
 @dataclass(frozen=True)
 class LevelChange:
-    """A change of level, at the commit of an index; `state` is that of the watch."""
+    """A change of level, at the commit of an index; `state` is that of the watch.
+
+    `relative_change` has a 95 % interval from `low` to `high`.
+    """
 
     index: int
     kind: str
     relative_change: float
+    low: float
+    high: float
     worse: bool
     state: str
 
@@ -241,6 +246,6 @@ def _aligned(
 
 def _change(found: Any, index: int, state: str) -> LevelChange:
     """A change that was found or recorded; null in a document is infinite."""
-    change = found.relative_change
-    size = math.inf if change is None else change
-    return LevelChange(index, found.kind, size, found.worse, state)
+    ends = (found.relative_change, found.low, found.high)
+    change, low, high = (math.inf if end is None else end for end in ends)
+    return LevelChange(index, found.kind, change, low, high, found.worse, state)

@@ -16,9 +16,9 @@ import os
 import platform
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -324,7 +324,8 @@ def keep(
             try:
                 before = read(file, kind) if file.exists() else None
             except Unreadable as error:
-                before, aside = None, _free(file.with_name(f"{file.name}.unreadable"))
+                before = None
+                aside = file.with_name(f"{file.name}.unreadable-{time.time_ns()}")
                 file.rename(aside)
                 trouble = f"{error}; set aside as {aside.name}, a new one is begun"
             if before:
@@ -339,12 +340,6 @@ def keep(
     except OSError as error:
         return f"not kept: {error.strerror or error}: {error.filename or file}"
     return trouble
-
-
-def _free(file: Path) -> Path:
-    """The path, with the first number at its end that no file has."""
-    numbered = (file.with_name(f"{file.name}-{number}") for number in count(1))
-    return next(path for path in numbered if not path.exists())
 
 
 def merged(

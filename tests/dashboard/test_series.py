@@ -16,7 +16,7 @@ BACKENDS = 20
 
 def series(values, changes=(), unit="seconds", line="a"):
     low, high = 0.985 * values, 1.0123 * values
-    moved = tuple(LevelChange(at, "step", 0.2, True, "") for at in changes)
+    moved = tuple(LevelChange(at, "step", 0.2, 0.1, 0.3, True, "") for at in changes)
     return Series("add", line, line, "m", unit, "v", values, low, high, moved)
 
 

@@ -82,15 +82,13 @@ def test_a_file_that_cannot_be_read_is_set_aside_and_a_new_one_begun(content, sa
     now = documents.document([told], NoSummary())
     why = documents.keep(CHECK, now)
     assert f"check.json.gz: {said}" in why
-    assert "set aside as check.json.gz.unreadable-1" in why
+    assert "set aside as check.json.gz.unreadable-" in why
     assert documents.read(file, CHECK).records == [told]
     assert documents.keep(CHECK, now) == "", "and it is said once"
     file.write_text("again")
-    assert "check.json.gz.unreadable-2" in documents.keep(CHECK, now)
-    texts = {p.name: p.read_text() for p in documents.LATEST.glob("*.unreadable-*")}
-    assert texts == {
-        f"{file.name}.unreadable-{n}": t for n, t in ((1, content), (2, "again"))
-    }
+    assert "check.json.gz.unreadable-" in documents.keep(CHECK, now)
+    asides = sorted(documents.LATEST.glob("*.unreadable-*"))
+    assert [aside.read_text() for aside in asides] == [content, "again"]
 
 
 def test_a_checkout_keeps_no_check_that_is_made_elsewhere(tmp_path, monkeypatch):
