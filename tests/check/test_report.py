@@ -106,6 +106,32 @@ def test_the_number_of_trials_in_a_row_is_that_of_the_headline():
     assert "a; 1 of 3 trials" in said
 
 
+def test_a_diagnosis_that_several_tensors_share_is_shown_once():
+    wrong = [row(tensor, "disagree") for tensor in ("y", "dx")]
+    rows = [
+        replace(r, judgement=replace(r.judgement, diagnosis="eps is 0.1"))
+        for r in wrong
+    ]
+    assert str(report(*rows)).count("diagnosis: eps is 0.1") == 1
+
+
+def test_inputs_of_a_function_have_the_names_of_its_forward():
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, signal, gain):
+            ctx.save_for_backward(signal, gain)
+            return signal * gain
+
+        @staticmethod
+        def backward(ctx, dy):
+            signal, gain = ctx.saved_tensors
+            return dy * gain, dy * signal
+
+    found = check(Scaled.apply, shapes=[(3, 4), (3, 4)], quick=True)
+    assert {j.tensor for j in found} == {"y", "dsignal", "dgain"}
+    assert found.passes
+
+
 def test_a_notebook_gets_a_table_without_markup_of_the_candidate_s():
     found = Report("<b>", "candidate", "cpu", (row("dx", "disagree"),))
     assert "&lt;b&gt;" in found._repr_html_()

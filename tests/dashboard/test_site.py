@@ -699,7 +699,24 @@ def test_a_function_that_was_checked_is_named_once(results: Path) -> None:
     row = {"name": name, "passes": False, "told": f"{name}: FAILS, 1 of 2 wrong"}
     file = results / "latest" / "check.json"
     invented.write_document(file, [row], environment(1))
-    assert said(written(results)).count(name) == 1
+    site = written(results)
+    assert said(site).count(name) == 1
+
+
+def test_a_function_that_fails_is_said_first_and_no_answer_is_green(
+    results: Path,
+) -> None:
+    judged(results, agree_record("add", "numpy_graph"))
+    rows = [
+        {"name": f"f{passes}", "passes": passes, "told": "told"}
+        for passes in (True, False)
+    ]
+    invented.write_document(results / "latest" / "check.json", rows, environment(1))
+    page = html.parse(written(results) / "index.html")
+    (right,) = page.xpath("//section[@aria-labelledby='right']")
+    assert right.get("class") == "bad"
+    first, *_ = right.xpath("p[@class='said']")
+    assert first.text_content() == "✗ 1 of 2 checked functions wrong"
 
 
 def test_a_right_history_accuses_no_commit(results: Path) -> None:
