@@ -92,7 +92,10 @@ class Reference:
         wide: Name of the type that the reference is computed in.
         choices: The choices in the graph that a convention decides if there is a tie.
         tied: The tensors that change where ties are broken differently.
+        selected: Whether its elements were selected for their errors.
     """
+
+    selected = False
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()
