@@ -76,8 +76,8 @@ ONE_BY_ONE = 32
 FARTHEST = 3
 #: Elements off by more than their own rounding, of which right tensors have fewer.
 MANY = 1 << 20
-#: A value so many times larger than all tensors is computed in so many parts.
-FAR_LARGER, TURNS = 4, 8
+#: A value so many times larger than all tensors, and than this, is computed in parts.
+FAR_LARGER, FAR, TURNS = 4, 1 << 22, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
 #: Values of fewer elements, or of a smaller share of the largest's, are held.
@@ -366,7 +366,7 @@ def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, No
     """
     most = max((node.size for node in nodes.values()), default=0)
     order = graph.topological_order(nodes.values())
-    far = most > 1 and any(node.size > FAR_LARGER * most for node in order)
+    far = most > 1 and any(n.size > max(FAR_LARGER * most, FAR) for n in order)
     # Each part would search all scattered values for those that fall into it.
     scatters = (n for n in order if operation(n) == "scatter_add")
     if far and all("batch" in node.attributes for node in scatters):
