@@ -748,6 +748,7 @@ def test_a_machine_with_a_history_alone_shows_it_first(results: Path) -> None:
     assert "bad" not in classes
     assert page.xpath("//table[@id='matrix-table']") == []
     assert len(page.xpath("//table[@id='commits-table']/tbody/tr")) == 4
+    assert "Nothing judged yet" in said(site, "findings.html")
 
 
 def test_each_op_names_its_fastest_backend(results: Path) -> None:
