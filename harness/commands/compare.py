@@ -241,10 +241,11 @@ def _line(why: str, whats: Sequence[str]) -> str:
 def _are_commits(a: str, b: str) -> bool:
     """Whether both names are commits, rather than backends; UnknownName for others."""
     backends = backend_names()
-    for name in (a, b):
-        if {a, b} & {*backends}:
+    if {a, b} & {*backends}:
+        for name in (a, b):
             known("backend", name, backends)
-            continue
+        return False
+    for name in (a, b):
         try:
             commit_of(name)
         except NoCommit:
@@ -252,7 +253,7 @@ def _are_commits(a: str, b: str) -> bool:
                 f"{name!r} is neither a commit (git rev-parse {name}) nor a backend"
                 " (gradwatch list backends)"
             ) from None
-    return not {a, b} & {*backends}
+    return True
 
 
 @contextlib.contextmanager

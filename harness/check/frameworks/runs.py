@@ -320,8 +320,7 @@ def differentiated(
     graph = Graph(function, tensors, wanted)
     for y, dy in zip(graph.outputs, cotangents, strict=False):
         if dy is not None and y.shape != dy.shape:
-            both = f"shape {tuple(y.shape)}, expected {tuple(dy.shape)}"
-            raise ValueError(f"an output has {both}")
+            raise ValueError(f"output: shape {tuple(y.shape)}, not {tuple(dy.shape)}")
     along = [None if dy is None else replica(dy).requires_grad_() for dy in cotangents]
     outputs, dys = graph.differentiable(along)
     vs = [v for v in tangents if v is not None]
