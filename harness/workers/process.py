@@ -56,7 +56,7 @@ T = TypeVar("T")
 Job = Callable[[bytes, "Link"], None]
 
 
-class Process:
+class Process(AbstractContextManager["Process"]):
     """A Python process that calls a function of ours with the number of its pipe.
 
     Linux ends it with the *thread* that started it. Ctrl-C never reaches it: its parent
@@ -198,6 +198,9 @@ class Process:
         log = self._log.fileno()
         start = max(0, os.fstat(log).st_size - _TAIL)
         return legible(os.pread(log, _TAIL, start).decode(errors="replace"))
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the process and remove its log."""

@@ -572,11 +572,7 @@ def _of_product(node: Node) -> Array:
 
 
 class Sample(Parts):
-    """Parts at some places of each axis, for running errors at a fraction of the cost.
-
-    Of a sum only some terms are followed, each of which stands for several: values are
-    those of the whole, running errors an estimate.
-    """
+    """Parts at some places of each axis; of a sum some terms stand for all of them."""
 
     def __init__(self, axes: int) -> None:
         """Choose how many places each axis has, for tensors of at most `axes` axes."""
