@@ -227,8 +227,7 @@ def _compared(
     ranks: dict[type[Exception], int] = {WrongGradient: 0, Absent: 2}
     in_order = dict(sorted(failed.items(), key=lambda f: ranks.get(f[0][0], 1)))
     more = rest * spent / max(timed, 1)
-    left = f"{rest} more, only judged: timing them takes about {more:.0f} s;"
-    left += f" --limit {spent + more:.0f}"
+    left = f"{rest} only judged: timing takes {more:.0f} s; --limit {spent + more:.0f}"
     return rows, in_order, left if rest else ""
 
 

@@ -568,9 +568,6 @@ def _of_product(node: Node) -> Array:
     return size
 
 
-# A sample of elements -----------------------------------------------------------------
-
-
 class Sample(Parts):
     """Parts at some places of each axis; of a sum some terms stand for all of them."""
 
