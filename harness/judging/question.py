@@ -133,7 +133,7 @@ class Question(Asked):
             if names:
                 right = self.part({n: boxes[n] for n in names}).right
                 right.longest, right.limit = looked.longest, looked.limit
-                right.selected = True
+                right.pairs = right.pairs[:-1]  # the norm of the farthest is no rms
                 some = {n: np.asarray(got[n][np.ix_(*boxes[n])]) for n in names}
                 judged = judge_tensors(right, some, dict.fromkeys(names, self.dtype))
                 found |= {j.tensor: j for j in judged}

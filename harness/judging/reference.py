@@ -23,6 +23,8 @@ from gradwatch.harness.judging.precisions import (
 )
 from gradwatch.harness.judging.radii import Nodes, Radii
 from gradwatch.harness.judging.rounding.analysis import limits, operation
+from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE
+from gradwatch.harness.judging.spread import PAIRS
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
 
@@ -92,10 +94,10 @@ class Reference:
         wide: Name of the type that the reference is computed in.
         choices: The choices in the graph that a convention decides if there is a tie.
         tied: The tensors that change where ties are broken differently.
-        selected: Whether its elements were selected for their errors.
+        pairs: Of evaluations of a tensor as a whole: more where fewer do not decide.
     """
 
-    selected = False
+    pairs: tuple[int, ...] = (PAIRS, *AS_A_WHOLE)
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()

@@ -22,8 +22,8 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, 
 from gradwatch.harness.judging.radii import Radii, Truth
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import Error, largest, local_errors
-from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE, MOST, SAYS_NOTHING
-from gradwatch.harness.judging.spread import EXCUSED, NORMS, PAIRS, Whole
+from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING
+from gradwatch.harness.judging.spread import EXCUSED, PAIRS, Whole
 from gradwatch.impls.graph import Node, topological_order
 
 Tensors = Mapping[str, Array | None]
@@ -151,13 +151,8 @@ class _Tensor:
         return judgement
 
     def _whole(self, of: Arithmetic, got: Array, again: bool = False) -> Whole | None:
-        """The effect of roundings, from more evaluations where they decide.
-
-        The norm of elements selected for their errors is too large by more than so many
-        evaluations could tell.
-        """
-        counts = (NORMS,) if self.right.selected else AS_A_WHOLE
-        for pairs in (PAIRS, *counts):
+        """The effect of roundings, from more evaluations where they decide."""
+        for pairs in self.right.pairs:
             whole = self.radii(of).wholes(pairs, again=again).get(self.tensor)
             if whole is None or whole.is_sure(got, pairs):
                 break
