@@ -315,7 +315,7 @@ def test_a_failure_s_script_shows_it_again(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(script))
     assert ended.value.code == 1
-    assert "dx: element 1" in capsys.readouterr().out
+    assert "dz: element 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.bfloat16])
