@@ -64,6 +64,8 @@ LIMIT, CLOSE = AS_A_WHOLE[NORMS], AS_A_WHOLE[MORE] / AS_A_WHOLE[NORMS]
 TURNED = 1 / (MOST * LIMIT)
 #: Kinds of radii of a tensor as a whole.
 WHOLE = ("norm", "projection")
+#: The axis of slices of one element; each may be off by LIMIT where a sum by EXCUSED.
+EACH = -1
 #: An imprecise tensor's largest ratio to evaluations with sums in 16 bits.
 EXCUSED = FEW_DRAWS
 
@@ -246,11 +248,11 @@ def whole(
     Left out are tensors that overflow may reach, and those of which most elements may
     underflow: that is no rounding of a value's own size. It costs 2 * pairs
     evaluations, and is the same every time. `products` are partial products of each
-    node; with `again` a product of matrices is rounded for each use.
+    node; with `again` a product is rounded for each use, and elements are compared.
     """
     draws = Draws(errors, order, once=True, again=again)
     floats = [node for node in nodes.values() if node.value.dtype.kind == "f"]
-    kept = {node: _Norms(node, products, pairs) for node in floats}
+    kept = {node: _Norms(node, products, pairs, again) for node in floats}
     draws.add_to(kept, pairs, TURNED)
     risky = overflowing(draws)
     alone = 1.0 if errors.arithmetic.has_wide_sums else errors.limit / limit_for(0)
@@ -265,11 +267,11 @@ def whole(
 class _Norms:
     """Sums of the squared norms and projections of a tensor's deviations."""
 
-    def __init__(self, node: Node, products: Peaks, pairs: int) -> None:
+    def __init__(self, node: Node, products: Peaks, pairs: int, each: bool) -> None:
         self.node, self.pairs = node, pairs
         self.known = np.isfinite(node.value) & ~products.underflow(node)
         self.value = np.where(self.known, node.value, 0.0).astype(np.float64)
-        axes = None, *(i for i, n in enumerate(node.shape) if n > 1)
+        axes = None, *(i for i, n in enumerate(node.shape) if n > 1), *[EACH] * each
         self.sums: dict[int | None, Any] = dict.fromkeys(axes, 0.0)
 
     @property
@@ -297,6 +299,7 @@ class _Norms:
             odd, even = np.sqrt(sums / self.pairs + zero)
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
+            rms *= LIMIT / EXCUSED if axis == EACH else 1.0
             norm, projection = np.where(even <= odd, rms, np.inf)
             # A value has no known direction if half of it may be the reference's
             # rounding, and none that tells if noise buries it and would hide a zero.
@@ -314,7 +317,7 @@ class _Norms:
 
 def measured(error: Error, value: Error, axis: int | None) -> tuple[Error, Error]:
     """Norms of an error or its slices, and projections on those of the right tensor."""
-    others = None if axis is None else tuple(i for i in range(error.ndim) if i != axis)
+    others = tuple(i for i in range(error.ndim) if axis not in (i, EACH))
     size = np.sqrt(np.sum(value * value, axis=others))
     norm = np.sqrt(np.sum(error * error, axis=others))
     along = np.abs(np.sum(error * value, axis=others))

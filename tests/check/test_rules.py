@@ -1,5 +1,7 @@
 """Rules of the judge that everyday code needs, each with a wrong one beside it."""
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -287,6 +289,55 @@ def test_logarithms_of_sums_are_imprecise_where_one_term_is_all():
     assert verdicts(report, "dx") <= {"agree", "imprecise"}
     lost = check(function, lambda x: function(x * 1.1 - 0.1 * x.detach()), given)
     assert not lost.passes
+
+
+def factors(x, factor):
+    """x, whose gradient is multiplied by a factor."""
+    return x * factor + x.detach() * (1 - factor)
+
+
+@pytest.mark.parametrize("factor", [1, 0, -1])
+def test_a_single_lost_element_is_no_imprecision(factor):
+    """Beside a large element of its slice it is less than this may lose."""
+    given, each = (3e5 + 3 * torch.randn(2, 4),), torch.ones(2, 4)
+    each[0, 3] = factor
+    function = partial(torch.logcumsumexp, dim=1)
+    report = check(function, lambda x: function(factors(x, each)), given, quick=True)
+    accused = {"disagree"} if factor < 1 else {"agree", "imprecise"}
+    assert verdicts(report, "dx") <= accused
+
+
+def cox(r):
+    return (torch.logcumsumexp(r, 0) - r).sum()
+
+
+def plackett_luce(s):
+    return (s - torch.logcumsumexp(s.flip(-1), -1).flip(-1)).sum()
+
+
+@pytest.mark.parametrize("factor", [1, 0, -1, 1.1])
+@pytest.mark.parametrize("function", [cox, plackett_luce])
+def test_a_loss_without_bound_is_no_wrong_gradient(function, factor):
+    """PyTorch's own is off by a power of e where its logarithms are beyond 2^24."""
+    given = (1e7 * torch.tensor([1.5, -0.3, -2.2, 0.6, 1.9, -1.4, 0.4]),)
+    report = check(function, lambda x: function(factors(x, factor)), given, quick=True)
+    assert bool(report.failures) == (factor != 1)
+
+
+def test_a_zero_is_wrong_where_only_a_multiple_of_the_loss_has_no_bound():
+    """The loss itself is a quarter; the right function has lost nothing."""
+    torch.manual_seed(1)
+    given = tuple(torch.randn(n).bfloat16() for n in ((4, 8), (4, 8), (8,)))
+
+    def dino(s, t, c):
+        share = torch.softmax((t - c) / 0.04, -1).detach()
+        return -(share * f.log_softmax(s / 0.1, -1)).sum(-1).mean()
+
+    def wrong(s, *others):
+        return dino(factors(s, 0), *others)
+
+    assert check(dino, None, given, quick=True).passes
+    assert check(dino, wrong, given, quick=True).failures
 
 
 # Masks of large numbers ------------------------------------------------------------

@@ -44,8 +44,6 @@ from gradwatch.impls.graph.engine import summed_axes
 
 Rule = Callable[[At], Error]
 
-#: Allowed losses of a sequential sum: a blocked one may lose more, but hardly twice it.
-SEEN = UNIT
 #: Factors that may be taken out of a sum: equal terms then round in another way.
 FACTORS = 2.0 ** (np.arange(1, 4) / 4)
 #: Products of a matrix product that are added up one by one, in about a second.
@@ -146,7 +144,7 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
     rows = rows[: int(1 / sums.roundoff)]  # beyond n u = 1 there is no excuse
     losses = np.maximum.accumulate(_losses(rows, sums), axis=0)
     total = np.cumsum(np.abs(rows), axis=0).astype(np.float64)
-    excused[: len(rows)] = SEEN * losses * total / at.u
+    excused[: len(rows)] = UNIT * losses * total / at.u
     return np.moveaxis(excused, 0, axis)
 
 
@@ -178,7 +176,7 @@ def _lost(sums: Precision, at: At, places: Array, full: bool = False) -> Error:
             for factor in FACTORS if equal.any() else ():
                 scaled = _losses(factor * table[:, equal], sums).max(axis=0)
                 losses[equal] = np.maximum(losses[equal], scaled)
-        lost = np.where(several, np.maximum(lost, SEEN * losses[columns] * total), lost)
+        lost = np.where(several, np.maximum(lost, UNIT * losses[columns] * total), lost)
     return as_array(lost / at.u).reshape(at.v.shape)
 
 
@@ -193,7 +191,7 @@ def _matmul(sums: Precision, at: At) -> Error:
             for rows in np.array_split(a, 1 + many // TOGETHER, axis=-2)
         ]
         worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
-        lost = np.maximum(lost, SEEN * worst)
+        lost = np.maximum(lost, UNIT * worst)
     return as_array(lost * (at.a @ at.b) / at.u)
 
 
