@@ -217,14 +217,13 @@ class _Tensor:
         radius, by_spread = self._radius(own)
         again, known = self._radius(own, again=True)
         lost = self._lost(own, sums)
-        unbounded, lost = lost == np.inf, np.where(lost < np.inf, lost, 0.0)
         excuse = np.where(known, np.maximum(radius, again), radius) + lost
         truth, value, small = self.truth(own), self.node.value, self._underflow
         judged = np.isfinite(radius) & np.isfinite(value) & np.isfinite(self.got)
         with np.errstate(all="ignore"):
             error = np.abs(self.got - value).astype(np.float64)
             wrong = judged & ~(error <= limit * radius)
-            unknown = (by_spread & ~known | unbounded) & wrong
+            unknown = by_spread & ~known & wrong
             explained = (error <= limit * excuse) | unknown
             turned = explained & wrong & (self.got * value < 0)
             least = PRECISIONS[sums].trace * limit * excuse
@@ -242,15 +241,14 @@ class _Tensor:
         return HIDES if wrong.any() and not (wrong & seen).any() else ""
 
     def _lost(self, own: Arithmetic, sums: str) -> Error:
-        """The loss of a careless algorithm beside rounding; infinite if unbounded."""
+        """The loss of a careless algorithm beside rounding; 0 if it is not known."""
         careless = self.radii(own).careless(sums, self.beside)
         bound = careless.bounds[self.tensor]
         with np.errstate(all="ignore"):
             lost = bound.radius - self.truth(own).radius
             if not self._sharp(bound, own).all():
                 lost = np.fmin(lost, careless.spreads()[self.tensor])
-        known = self.tensor in careless.wholes() if (lost == np.inf).any() else True
-        return np.where((lost > 0) & (np.isfinite(lost) | (not known)), lost, 0.0)
+        return np.where(np.isfinite(lost), lost, 0.0)
 
     def overflowed(self) -> bool:
         """Whether all wrong infinities, nan and missing infinities may be overflow.

@@ -307,23 +307,6 @@ def test_a_single_lost_element_is_no_imprecision(factor):
     assert verdicts(report, "dx") <= accused
 
 
-def cox(r):
-    return (torch.logcumsumexp(r, 0) - r).sum()
-
-
-def plackett_luce(s):
-    return (s - torch.logcumsumexp(s.flip(-1), -1).flip(-1)).sum()
-
-
-@pytest.mark.parametrize("factor", [1, 0, -1, 1.1])
-@pytest.mark.parametrize("function", [cox, plackett_luce])
-def test_a_loss_without_bound_is_no_wrong_gradient(function, factor):
-    """PyTorch's own is off by a power of e where its logarithms are beyond 2^24."""
-    given = (1e7 * torch.tensor([1.5, -0.3, -2.2, 0.6, 1.9, -1.4, 0.4]),)
-    report = check(function, lambda x: function(factors(x, factor)), given, quick=True)
-    assert bool(report.failures) == (factor != 1)
-
-
 def test_a_zero_is_wrong_where_only_a_multiple_of_the_loss_has_no_bound():
     """The loss itself is a quarter; the right function has lost nothing."""
     torch.manual_seed(1)
