@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.diagnosis.tables import Judgements
@@ -82,8 +81,7 @@ def judge(
     got = {name: None if a is None else _array(a) for name, a in named.items()}
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
     question = Question.of(problem, compute)
-    with threadpool_limits(1, "blas"):  # as in a check: stacks of products are faster
-        judged = question.judge(got, dtypes)
+    judged = question.judge(got, dtypes)
     return Judgements(Diagnoses().told_of(question, got, judged))
 
 

@@ -177,6 +177,9 @@ class Fleet(AbstractContextManager["Fleet"]):
         self._outcomes: Queue[Outcome | None] = Queue(UNREAD)
 
     def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         """End all workers."""
         self._stop()
         for worker in self._idle.values():

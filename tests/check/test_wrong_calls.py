@@ -9,8 +9,6 @@ from torch.nn import functional as F  # noqa: N812  # as in its documentation
 
 from gradwatch.harness.check import check
 from gradwatch.harness.check.child import target
-from gradwatch.harness.diagnosis.entry import judge
-from gradwatch.harness.judging.question import Question
 from gradwatch.impls.catalogue import UnknownName
 
 
@@ -135,21 +133,6 @@ def test_numpy_s_products_have_one_thread_and_the_caller_s_come_back():
         assert threads() == {2}
     assert all(found == {1} for found in seen)
     assert seen
-
-
-def test_gradients_of_one_s_own_are_judged_with_one_thread(monkeypatch):
-    seen, judged = [], Question.judge
-
-    def watched(*given):
-        seen.append(threads())
-        return judged(*given)
-
-    monkeypatch.setattr(Question, "judge", watched)
-    x, dy = np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)
-    with threadpool_limits(2, "blas"):
-        judge("relu", [x], dy, [dy])
-        assert threads() == {2}
-    assert seen == [{1}]
 
 
 def test_a_similarity_of_long_rows_is_judged_at_size():
