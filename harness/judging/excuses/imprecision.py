@@ -144,7 +144,7 @@ def _cumulative_sum(sums: Precision, at: At) -> Error:
     rows = rows[: int(1 / sums.roundoff)]  # beyond n u = 1 there is no excuse
     losses = np.maximum.accumulate(_losses(rows, sums), axis=0)
     total = np.cumsum(np.abs(rows), axis=0).astype(np.float64)
-    excused[: len(rows)] = UNIT * losses * total / at.u
+    excused[: len(rows)] = UNIT * losses * total / at.u  # blocked: hardly twice it
     return np.moveaxis(excused, 0, axis)
 
 
@@ -191,7 +191,7 @@ def _matmul(sums: Precision, at: At) -> Error:
             for rows in np.array_split(a, 1 + many // TOGETHER, axis=-2)
         ]
         worst = np.concatenate([loss.max(axis=0) for loss in losses], axis=-2)
-        lost = np.maximum(lost, UNIT * worst)
+        lost = np.maximum(lost, UNIT * worst)  # a blocked sum loses hardly twice it
     return as_array(lost * (at.a @ at.b) / at.u)
 
 
