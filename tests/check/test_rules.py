@@ -253,6 +253,11 @@ class Once(torch.autograd.Function):
         return Once.factor * dy * (1 - torch.sigmoid(x))
 
 
+def factors(x, factor):
+    """x, whose gradient is multiplied by a factor."""
+    return x * factor + x.detach() * (1 - factor)
+
+
 SATURATED = {
     "1 - sigmoid(x)": (lambda x: torch.sigmoid(-x), lambda x: 1 - torch.sigmoid(x)),
     "sigmoid(-x)": (lambda x: 1 - torch.sigmoid(x), lambda x: torch.sigmoid(-x)),
@@ -267,8 +272,7 @@ def test_the_saturated_end_is_imprecise_and_the_rest_is_not(title, factor, monke
     reference, candidate = SATURATED[title]
 
     def wrong(x):
-        x = x * factor + x.detach() * (1 - factor)
-        return candidate(x)
+        return candidate(factors(x, factor))
 
     monkeypatch.setattr(Once, "factor", 1.0)
     given = (torch.linspace(-40, 40, 64),)
@@ -289,11 +293,6 @@ def test_logarithms_of_sums_are_imprecise_where_one_term_is_all():
     assert verdicts(report, "dx") <= {"agree", "imprecise"}
     lost = check(function, lambda x: function(x * 1.1 - 0.1 * x.detach()), given)
     assert not lost.passes
-
-
-def factors(x, factor):
-    """x, whose gradient is multiplied by a factor."""
-    return x * factor + x.detach() * (1 - factor)
 
 
 @pytest.mark.parametrize("factor", [1, 0, -1])
