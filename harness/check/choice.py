@@ -307,18 +307,19 @@ class Budget:
             cost = self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
             # Judging takes hundreds of bytes an element, here of a size of our choice.
             large = self.seconds is None and cost.elements > self.most
-            if large or self.spent + self.rate * cost.work > self.allowed:
+            # Numbers in another layout take up to 1.7 times as long.
+            if large or self.spent + 2 * self.rate * cost.work > self.allowed:
                 left_out.append((trial, cost))
             else:
                 yield from self._timed(trial, len(trials))
         if left_out:
-            more = self.spent + self.rate * sum(cost.work for _, cost in left_out)
-            whole = all(cost.whole for _, cost in left_out)
-            needs = f"{math.ceil(more)}{'' if whole else ' or more'}"
+            works = [cost.work for _, cost in left_out]
+            needs = math.ceil(self.spent + self.rate * (sum(works) + max(works)))
+            more = "" if all(cost.whole for _, cost in left_out) else " or more"
             names = "; ".join(dict.fromkeys(trial.name for trial, _ in left_out))
             notes.append(
                 f"left out, the budget being {self.allowed:g} s: {names};"
-                f" budget={needs} has them"
+                f" budget={needs}{more} has them"
             )
         release_memory()
 

@@ -175,7 +175,10 @@ def cut_of(array: Any, box: Box) -> Any:
     picked = [(i, p) for i, p in enumerate(box) if p is not None and runs[i] is None]
     # The fewest of an axis first: half of the time of an index by np.ix_.
     for axis, places in sorted(picked, key=lambda at: at[1].size / array.shape[at[0]]):
-        cut = np.take(cut, places, axis)
+        if cut.flags.c_contiguous:
+            cut = np.take(cut, places, axis)
+        else:  # np.take would copy the whole array first
+            cut = cut[(slice(None),) * axis + (places,)]
     return cut if cut.size > FEW else np.asarray(cut)
 
 

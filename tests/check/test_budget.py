@@ -37,15 +37,18 @@ def trials(*sizes):
     return made
 
 
-def run(seconds, sizes, per_element=1e-6, memory=GIB):
-    """Sizes of those that ran, and the notes; each takes so long an element."""
+def run(seconds, sizes, per_element=1e-6, memory=GIB, slower=1.0):
+    """Sizes of those that ran, and the notes; each takes so long an element.
+
+    All but the caller's own take `slower` times as long.
+    """
     clock, ran, notes = Clock(), [], []
     asked = Budget(seconds, lambda trial, most: Cost(sum(trial.sizes), 0))
     asked.clock, asked.began, asked.memory = clock, 0.0, memory
     for trial in asked.affordable(trials(*sizes), notes):
         (size,) = trial.sizes
         ran.append(size)
-        clock.now += per_element * (size + 1000)
+        clock.now += per_element * (size + 1000) * (1 if trial.as_given else slower)
     return ran, notes, clock.now
 
 
@@ -53,7 +56,14 @@ def test_a_trial_that_does_not_fit_is_left_out_and_a_cheaper_one_is_not():
     ran, notes, spent = run(5.0, [2_000_000, 4_000_000, 1_000_000, 3_000, 3_500_000])
     assert ran == [2_000_000, 1_000_000, 3_000]
     assert spent < 5.0
-    assert "the budget being 5 s: trial 1; trial 4; budget=14 has them" in notes[0]
+    assert "the budget being 5 s: trial 1; trial 4; budget=20 has them" in notes[0]
+
+
+def test_a_trial_of_another_layout_does_not_pass_the_budget():
+    """Permuted numbers take up to 1.7 times as long as the caller's own."""
+    ran, _, spent = run(5.0, [1_000_000] * 9, slower=1.7)
+    assert len(ran) == 3
+    assert 4.0 < spent < 5.0
 
 
 def test_what_the_note_says_is_enough():
