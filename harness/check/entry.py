@@ -65,7 +65,7 @@ def check(
     *,
     shapes: Shapes | None = None,
     kwargs: Mapping[str, Any] | None = None,
-    dtypes: str | Sequence[str] | None = None,
+    dtypes: Any = None,
     device: str = "cpu",
     compute: str | None = None,
     cases: Sequence[Case] | None = None,
@@ -103,7 +103,7 @@ def check(
             "64x=3" where the 3 must stay, "64x1000:bool" for a mask, "64:10" for whole
             numbers below 10.
         kwargs: Keyword arguments of both functions, such as {"dim": -1}.
-        dtypes: "float64", "float32", "float16", "bfloat16", one or several; by
+        dtypes: "float64", "float32", "float16", torch.bfloat16, one or several; by
             default that of `inputs`, else float32.
         device: The candidate's device: "cpu", "cuda".
         compute: Precision of the candidate's intermediate values, where it is not that
@@ -298,7 +298,7 @@ class Session:
         inputs: Mapping[str, Sequence[Any]] | None = None,
         shapes: Shapes | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        dtypes: Sequence[str] | None = None,
+        dtypes: Any = None,
         cases: Sequence[Case] | None = None,
     ) -> Report:
         """Run all trials in all precisions; `inputs` holds argument lists by name."""
@@ -314,7 +314,8 @@ class Session:
         settings = self.used.settings(self.device, self.compute)
         with settings, self._with_the_way_round():
             trials = list[Trial]()
-            for dtype in dtypes or [main]:
+            for given in as_tuple(dtypes or main):
+                dtype = str(given).removeprefix("torch.")
                 plain = known("dtype", COMPLEX.get(dtype, dtype), PRECISIONS)
                 specs = list(self._specs(shapes, cases)) if inputs is None else []
                 if dtype in COMPLEX:

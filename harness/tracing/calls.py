@@ -53,10 +53,14 @@ class Call:
     kwargs: Mapping[str, Any]
     state: tuple[str, ...] = ()
     draws: Mapping[torch.Generator | None, Tensor] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors in the function's result."""
-        return tuple(tensors_in(self.returned(*tensors)))
+        """The tensors in the function's result; those with names as in `results`."""
+        out, place = self.returned(*tensors), self.results.index
+        if isinstance(out, Mapping) and {*self.results} >= {*map(str, out)}:
+            out = [out[name] for name in sorted(out, key=lambda name: place(str(name)))]
+        return tuple(tensors_in(out))
 
     def returned(self, *tensors: Tensor) -> Any:
         """The function's own result."""

@@ -103,8 +103,8 @@ class Traced:
         """The elements and equations computed; a loop's count as often as it runs."""
         return Cost(*_count(self.jaxpr(shapes)[0]))
 
-    def __call__(self, _: Any, *leaves: Node) -> tuple[Node, ...]:
-        """The function's results as nodes; the parts of complex ones are an axis."""
+    def __call__(self, _: Any, *leaves: Node, **held: Any) -> tuple[Node, ...]:
+        """The results as nodes, by what `call` holds; complex parts are an axis."""
         made, vectors = self._walked(leaves)
         plain = vectors and matrices.TURNED.get() is None
         if plain and matrices.signs_show(lambda: self._walked(leaves)[0]):

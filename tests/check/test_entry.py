@@ -117,6 +117,19 @@ def test_tensors_beyond_the_reference_s_are_a_note():
     assert {row.judgement.tensor for row in wrong.failures} == {"dx"}
 
 
+@pytest.mark.parametrize("a", [2.0, 2.01])
+def test_outputs_with_names_are_matched_by_these(a):
+    def named(x):
+        return {"a": x * 2, "b": x.sin()}
+
+    def other(x):
+        return {"b": x.sin(), "a": x * a}
+
+    report = check(named, other, shapes=(3, 4), quick=True)
+    wrong = {row.judgement.tensor for row in report.failures}
+    assert wrong == ({"a", "dx"} if a > 2.0 else set())
+
+
 def test_what_is_random_is_wrong_with_a_hint():
     def dropped(x):
         return torch.nn.functional.dropout(x * x)
@@ -176,7 +189,7 @@ def test_what_is_not_repeatable_is_told_and_not_judged():
 # --- what can be a reference, what inputs -------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", torch.bfloat16])
 def test_pytorch_s_own_gradient_is_judged_where_no_candidate_is_given(dtype):
     report = check(silu, shapes=[(4, 33)], dtypes=[dtype])
     assert report.passes, str(report)

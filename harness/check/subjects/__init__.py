@@ -72,9 +72,6 @@ class OpSubject:
 
         return formula
 
-    def _attributes(self, trial: Trial) -> dict[str, Any]:
-        return dict(trial.kwargs)
-
     def cost(self, trial: Trial, most: float) -> Cost:
         """The cost of a call, estimated by its inputs: a page has few operations."""
         return Cost(sum(trial.sizes), 1)
@@ -99,7 +96,7 @@ class OpSubject:
             self.op_at(trial),
             dict(zip(bound.names, arrays, strict=True)),
             cotangents,
-            self._attributes(trial),
+            dict(trial.kwargs),
             dtype=trial.dtype,
             order=trial.order,
             tangents={name: v for name, v in along if v is not None},

@@ -75,7 +75,7 @@ class Apart(Elsewhere):
         if self._has_trained:  # load it again, unchanged by the training
             self._asked(None, self._seconds, *self._named)
             self._has_trained = False
-        given = call.args, call.kwargs, call.state, call.draws
+        given = call.args, call.kwargs, call.state, call.draws, call.results
         asked = self._seconds, "observe", OBSERVED, given, *how
         seen: Observation[Tensor] = self._asked(Observation[Tensor], *asked)
         return seen

@@ -71,9 +71,6 @@ class JaxSubject(OpSubject):
 
         return in_torch(self.given)
 
-    def _attributes(self, trial: Trial) -> dict[str, Any]:
-        return {}  # the formula has them
-
     def truth(self, *asked: Any) -> Question:
         """The right tensors; raises here where the jaxpr cannot be followed."""
         question = super().truth(*asked)

@@ -92,8 +92,9 @@ class TorchSubject:
         if trial.state is not None:
             needed = (t.requires_grad for t in trial.tensors)
             wanted = (*needed, *wanted[count:])
+        call = replace(call, draws=draws, results=ran.results)
         bound = Bound(
-            *(replace(call, draws=draws), ran.names, tensors, wanted, ran.results),
+            *(call, ran.names, tensors, wanted, ran.results),
             traced=ran,
             draws=tuple(draws),
         )
