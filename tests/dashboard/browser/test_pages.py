@@ -142,6 +142,20 @@ def test_no_page_is_wider_than_the_window(opened: Chrome, width: int) -> None:
     until(opened, lambda: opened.execute_script(script) <= width)  # charts follow later
 
 
+def test_a_long_name_of_an_op_pushes_no_verdict_out_of_a_phone_s_window(
+    chromium: Chrome, site: Path
+) -> None:
+    rename = "document.querySelectorAll(arguments[0]).forEach(e => e.textContent = %r)"
+    longest, place = rename % ("a_long_name_of_a_kernel" * 6), ".matrix tbody th > a"
+    visit(chromium, site / "index.html", width=390)
+    chromium.execute_script(longest, place)
+    cell = chromium.find_element(By.CSS_SELECTOR, ".matrix tbody td.fold")
+    assert cell.rect["x"] + cell.rect["width"] <= 390
+    visit(chromium, site / "op/softmax.html", width=390)
+    chromium.execute_script(longest, "h1")
+    assert chromium.execute_script("return document.documentElement.scrollWidth") <= 390
+
+
 @pytest.mark.parametrize(
     ("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))]
 )
