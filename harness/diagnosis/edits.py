@@ -17,114 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.diagnosis.sweep import (
-    NUMBERS,
-    Array,
-    At,
-    Edit,
-    Make,
-    Sweep,
-    factored,
-    rerun,
-    written,
-)
+from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.expressions import NUMBERS, factored, places, written
+from gradwatch.impls.graph.forms import CURVES, Form, formed, forms
+from gradwatch.impls.graph.rewriting import At, Make, again, rerun
 
 Mask = NDArray[np.bool_]
-Form = tuple[float, str, Callable[[Array], Array]]
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
-BLOCKS = (128, 64, 32, 16, 8)
+_COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
 LAST = 9  # the rank of an explanation that is given only where no other is found
 
 
 # Replacements of a value ------------------------------------------------------------
-
-
-#: Replacements of a value that are computed from it alone.
-_VALUES: Sequence[Form] = (
-    (4, "1 stands for {}", np.ones_like),
-    (5, "0 stands for {}", np.zeros_like),
-    (5, "|{}| stands for it", np.abs),
-    (5, "the square of {} stands for it", np.square),
-    (6, "1 / {} stands for it", lambda x: 1 / x),
-    (6, "1 - {} stands for it", lambda x: 1 - x),
-    (6, "1 + {} stands for it", lambda x: 1 + x),
-    (6, "the sign of {} stands for it", np.sign),
-    (6, "{} is clipped at 0", lambda x: np.maximum(x, 0)),
-)
-_MASKS: Sequence[Form] = (
-    (5, "{} is not applied", np.ones_like),
-    (5, "{} is not applied", np.zeros_like),  # where it is true for what is left out
-    (5, "{} is inverted", np.logical_not),
-)
-
-
-def _shifted(x: Array, by: int = 1) -> Array:
-    """The array shifted along its first axis; its first or last is kept."""
-    return x[np.clip(np.arange(len(x)) - by, 0, len(x) - 1)]
-
-
-#: A mask that has one more or one fewer along an axis.
-_BORDERS: Sequence[Form] = (
-    (5.5, "{} begins one earlier", lambda x: x | _shifted(x, -1)),
-    (5.5, "{} begins one later", lambda x: x & _shifted(x)),
-    (5.5, "{} ends one later", lambda x: x | _shifted(x)),
-    (5.5, "{} ends one earlier", lambda x: x & _shifted(x, -1)),
-    (5.6, "{} is one wider", lambda x: x | _shifted(x) | _shifted(x, -1)),
-    (5.6, "{} is one narrower", lambda x: x & _shifted(x) & _shifted(x, -1)),
-)
-_MATRICES: Sequence[Form] = (
-    (5.6, "{} is turned about in its last two axes", lambda x: np.flip(x, (-2, -1))),
-    (6, "{} is read in column order", lambda x: x.reshape(x.shape[::-1]).T),
-    (6, "{} is its transpose, read in rows", lambda x: x.T.reshape(x.shape)),
-)
-#: Changes of rows, or of all elements as one row.
-_ROWS: Sequence[Form] = (
-    (5.5, "{} is reversed", lambda x: x[::-1]),
-    (6, "{} is shifted by one", lambda x: np.roll(x, 1, 0)),
-    (6, "{} is shifted back by one", lambda x: np.roll(x, -1, 0)),
-    (6.5, "{} is shifted, its first kept", _shifted),
-    (
-        6.5,
-        "the halves of {} alternate",
-        lambda x: np.stack(np.split(x, 2), 1).reshape(x.shape),
-    ),
-    (6.5, "pairs stand for the halves of {}", lambda x: np.r_[x[::2], x[1::2]]),
-    (6, "the mean of {} stands for it", lambda x: 0 * x + x.mean(0)),
-    (6, "the sum of {} stands for it", lambda x: 0 * x + x.sum(0)),
-    (6, "the last of {} is left out", lambda x: np.r_[x[:-1], 0 * x[-1:]]),
-    (6, "the first of {} is left out", lambda x: np.r_[0 * x[:1], x[1:]]),
-    (6, "the first of {} is alone", lambda x: np.r_[x[:1], 0 * x[1:]]),
-    (6, "the last copy overwrites all of {}", lambda x: np.r_[0 * x[:-1], x[-1:]]),
-    (7.5, "the first of {} stands for all", lambda x: 0 * x + x[0]),
-)
-
-
-def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
-    if axis is None:
-        return form(x.ravel()).reshape(x.shape)
-    return np.moveaxis(form(np.moveaxis(x, axis, 0)), 0, axis)
-
-
-def forms(x: Array, digits: int) -> Iterator[Form]:
-    """Replacements of a value of so many digits, computed from it alone."""
-    mask, rows = x.dtype.kind == "b", _ROWS if x.size > 1 else ()
-    yield from _MASKS if mask else (*_VALUES, *_roundings(digits))
-    if x.shape[-1:] == (2,) and not mask:
-        yield 4, "the conjugate of {} stands for it", lambda x: x * (1, -1)
-    if x.ndim > 1:
-        yield from _MATRICES
-    for i, j in itertools.combinations(range(x.ndim), 2):
-        if 1 < x.shape[i] == x.shape[j]:
-            text = f"axes {i} and {j} of {{}} are swapped"
-            text = "{} is transposed" if i + 2 == x.ndim else text
-            yield 5, text, partial(np.swapaxes, axis1=i, axis2=j)
-    for axis in (None, *(i for i, n in enumerate(x.shape) if 1 < n < x.size)):
-        at = "" if axis is None else f" along axis {axis}"
-        for rank, text, form in (*rows, *(_BORDERS if mask and at else ())):
-            yield rank, text + at, partial(_along, axis, form)
 
 
 def _roundings(digits: int) -> Iterator[Form]:
@@ -138,7 +45,14 @@ def _roundings(digits: int) -> Iterator[Form]:
 
 def by(how: Callable[..., Any], *nodes: Node) -> Make:
     """An edit's value as a function of the values of some nodes."""
-    return lambda at: np.asarray(how(*(np.asarray(at(node)) for node in nodes)))
+
+    def made(at: At) -> Any:
+        given = [at(node) for node in nodes]
+        if isinstance(given[0], Node):
+            return formed(how, *given)
+        return np.asarray(how(*map(np.asarray, given)))
+
+    return made
 
 
 def stand_ins(
@@ -159,7 +73,8 @@ def stand_ins(
             return {node: by(form, source)}
         return {node: by(made, source, *node.inputs)}
 
-    for cost, said, form in forms(value.value, digits):
+    narrow = _roundings(digits) if value.dtype.kind == "f" else ()
+    for cost, said, form in (*forms(value.value), *narrow):
         yield Edit(cost, where + said.format(name), about, put(form, value))
     copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():
@@ -250,11 +165,16 @@ def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
             for edit in local(node, sweep, digits):
                 later = place[edit.about[-1]] > place[edit.about[-2:][0]]
                 row[edit.text, later].append(edit)
-        for alike in rows[0] if len(rows) > 1 else ():
-            for first, *more in zip(*(row[alike] for row in rows), strict=False):
-                text = f"{first.text}, in each of {len(rows)} copies"
-                edits = {n: m for e in (first, *more) for n, m in e.edits.items()}
-                yield replace(first, rank=first.rank + 1, text=text, edits=edits)
+        for alike in rows[0]:
+            yield from _in_each([row[alike] for row in rows])
+
+
+def _in_each(rows: Sequence[Sequence[Edit]]) -> Iterator[Edit]:
+    """An edit of the first copy of a step, made at all of them."""
+    for first, *more in zip(*rows, strict=False) if len(rows) > 1 else ():
+        text = f"{first.text}, in each of {len(rows)} copies"
+        edits = {n: m for e in (first, *more) for n, m in e.edits.items()}
+        yield replace(first, rank=first.rank + 1, text=text, edits=edits)
 
 
 def near(source: Node, sweep: Sweep) -> list[Node]:
@@ -324,37 +244,99 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
         said = text.format("what is saved of the inputs")
         yield Edit(5, said, (leaves[0],), {n: by(form, n) for n in leaves})
     for node in sweep.order:
-        step, found = node.primitive, list[Edit]()
         if node in sweep.flows:
             for text, make in _sums(node, sweep):
                 yield Edit(4.5, text, node.inputs[:1], {node: make})
             continue
-        for side in _COMPARISONS if "how" in node.attributes else ():
-            assert step is not None
-            text = f"{side} stands for {node.attributes['how']} in {{0}}"
-            made = by(partial(step.compute, how=side), *node.inputs)
-            found.append(Edit(5.5, text, (node, node), {node: made}))
-        found += exchanged(node)
-        if node.value.dtype.kind in "fb":
-            saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
-            found += stand_ins(node, None, digits, saved)
-        again = "where the backward computes it again, "
-        again = again if step else "in all that the backward uses, "
-        for edit in found:
+        where = "where the backward computes it again, "
+        where = where if node.primitive else "in all that the backward uses, "
+        for edit in of_value(node, sweep, digits):
             rank, text = edit.rank + 1, edit.text
             read = sweep.read(edit.edits)
             yield replace(edit, rank=rank, text=f"in the backward, {text}", edits=read)
             if node in sweep.forward and "rounded" not in text:
-                yield replace(edit, rank=rank + 0.5, text=again + text)
+                yield replace(edit, rank=rank + 0.5, text=where + text)
+
+
+def of_value(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Edits of a value that depends on no cotangent."""
+    step = node.primitive
+    for side in _COMPARISONS if "how" in node.attributes else ():
+        assert step is not None
+        text = f"{side} stands for {node.attributes['how']} in {{0}}"
+        made = by(partial(step.compute, how=side), *node.inputs)
+        yield Edit(5.5, text, (node, node), {node: made})
+    yield from exchanged(node)
+    if node.value.dtype.kind in "fb":
+        saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
+        yield from stand_ins(node, None, digits, saved)
+
+
+def functions(sweep: Sweep, digits: int) -> Iterator[Edit]:
+    """Edits of the function itself, likely ones first."""
+    steps = [n for n in sweep.steps if n in sweep.forward and n.dtype.kind in "fb"]
+    yield from _axes(steps)
+    for one, other in itertools.combinations(sweep.leaves, 2):
+        if one.shape == other.shape and one.dtype == other.dtype:
+            both = {one: by(np.asarray, other), other: by(np.asarray, one)}
+            yield Edit(3, "{0} and {1} are exchanged", (one, one, other), both)
+    yield from itertools.chain.from_iterable(_others(n, sweep) for n in steps)
+    found, groups = dict[Node, list[Edit]](), defaultdict[Any, list[Node]](list)
+    for node in steps:
+        groups[node.primitive, node.shape, sweep.record.places.get(node)].append(node)
+        found[node] = [*of_value(node, sweep, digits)]
+        number = 0.5 * (node.size == 1)  # which is said with the step that reads it
+        yield from (replace(edit, rank=edit.rank + number) for edit in found[node])
+    for copies in groups.values():
+        yield from _in_each([found[node] for node in copies])
+
+
+def _axes(steps: Sequence[Node]) -> Iterator[Edit]:
+    """Sums and maxima along another axis, all that have one axis together."""
+    groups = defaultdict[Any, list[Node]](list)
+    for node in steps:
+        axis, n = node.attributes.get("axis"), node.inputs[0].ndim if node.inputs else 0
+        axis = axis[0] if isinstance(axis, tuple) and len(axis) == 1 else axis
+        if isinstance(axis, int) and n > 1:
+            groups[axis % n, node.inputs[0].shape].append(node)
+    for (axis, shape), nodes in groups.items():
+        others = (i for i in range(len(shape)) if i != axis)
+        for other, mean in itertools.product(others, (False, True)):
+            text = f"axis {other} stands for axis {axis} from {{0}} on"
+            text += ", where means are taken" if mean else ""
+            part = shape[axis] / shape[other] if mean else 1.0
+            edits = {n: partial(_turned, n, other, part) for n in nodes}
+            yield Edit(3, text, (nodes[0], nodes[0]), edits)
+
+
+def _turned(node: Node, axis: int, part: float, at: At) -> Any:
+    """A reduction along another axis; a sum times a factor."""
+    along = (axis,) if isinstance(node.attributes["axis"], tuple) else axis
+    made = again(node, [at(n) for n in node.inputs], axis=along)
+    return made * part if node.primitive is graph.PRIMITIVES["sum"] else made
+
+
+def _others(node: Node, sweep: Sweep) -> Iterator[Edit]:
+    """Another step for one such as tanh, or a reshape for a transpose."""
+    name = node.primitive.name if node.primitive else ""
+    if name == "permute_dims":
+        text = "in {0}, elements are reshaped, and not transposed"
+        read = partial(np.reshape, shape=node.shape)
+        yield Edit(5, text, (node, node), {node: by(read, node.inputs[0])})
+    saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
+    for value in (*node.inputs, *saved) if name in CURVES else ():
+        for text, form in CURVES.items() if value.shape == node.shape else ():
+            rank, said = 5.8 - 0.1 * ("of" in text), f"{text} of {{1}} stands for {{0}}"
+            yield Edit(rank, said, (node, node, value), {node: by(form, value)})
 
 
 def exchanged(node: Node) -> Iterator[Edit]:
     """Edits that take a step before the one it follows, as sqrt(x) + eps."""
 
-    def swapped(before: Node, x: Node, at: At) -> Array:
+    def swapped(before: Node, x: Node, at: At) -> Any:
         first = [at(x if n is before else n) for n in node.inputs]
-        rest = (graph.computed(node, first) if n is x else at(n) for n in before.inputs)
-        return graph.computed(before, [*rest])
+        rest = (again(node, first) if n is x else at(n) for n in before.inputs)
+        return again(before, [*rest])
 
     for before, x in ((n, x) for n in node.inputs for x in n.inputs):
         outer, inner = node.primitive, before.primitive
@@ -403,9 +385,6 @@ def _written(node: Node, source: Array) -> Array:
     out = np.zeros((rows, size + 1), node.dtype)
     out[np.arange(rows)[:, None], at] = source.reshape(rows, -1)
     return out[:, :-1].reshape(node.shape)
-
-
-_COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
 
 
 # Of a part of a tensor, and how its elements differ from others ----------------------
@@ -466,27 +445,8 @@ def region_of(bad: Mask, alone: bool = True) -> tuple[Mask, str]:
         box &= wrong
         if not wrong.all():
             along = f" along axis {axis}" if bad.ndim > 1 else ""
-            named.append(_places(wrong.ravel()) + along)
+            named.append(places(wrong.ravel()) + along)
     return (box, " and ".join(named)) if bad.sum() >= 0.9 * box.sum() else (bad, "")
-
-
-def _places(wrong: Mask) -> str:
-    """Positions along an axis in words: one, a tail, the last of every block."""
-    n, at = len(wrong), np.flatnonzero(wrong).tolist()
-    start, step = at[0], at[1] - at[0] if len(at) > 1 else 1
-    if len(at) == n - start:
-        fits = (b for b in BLOCKS if start and start % b == 0 and n - start < b)
-        tails = (f" (the tail after blocks of {b})" for b in fits)
-        return f"the last {len(at)} of {n}{next(tails, '')}"
-    if len(at) == 1:
-        return f"slice {start} of {n}"
-    if at[-1] == len(at) - 1:
-        return f"the first {len(at)} of {n}"
-    if step > 1 and at == [*range(start, at[-1] + 1, step)]:
-        which = "the last of every block of" if start == step - 1 else "one of every"
-        return f"{which} {step} of {n}"
-    more = ", ..." if len(at) > 4 else ""
-    return f"slices {', '.join(map(str, at[:4]))}{more} of {n}"
 
 
 def split(bad: Mask, alike: Mapping[str, Array]) -> str:

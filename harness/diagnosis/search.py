@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.diagnosis import edits
-from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep, factored, written
+from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.expressions import factored, written
 from gradwatch.impls.graph.parts import Box
 
 EACH = 2.0  # seconds of the processor: a busy machine finds the same
@@ -111,6 +112,8 @@ class Case:
         self.got = {n: a for n, a in given.items() if a.shape == shapes.get(n)}
         wrong = (j.tensor for j in judgements if j.verdict in WRONG)
         self.wrong = [name for name in wrong if name in self.got]
+        ends = {n: self.sweep.tensors[n].inputs[0] for n in self.wrong}
+        self.outputs = {n: y for n, y in ends.items() if y not in self.sweep.flows}
         self.tolerance = {n: allowed(right, "first", n) for n in self.got}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.step.roundoff
@@ -176,13 +179,24 @@ class Case:
 
         Its rank is worse if it leaves other tensors wrong, or would make them so.
         """
+        if edit.function:
+            with contextlib.suppress(*RAISED):
+                outputs = self.sweep.outputs(edit)
+                if all(self.fits(n, outputs[n]) for n in self.outputs):
+                    edit = replace(edit, function=False)
+                    with contextlib.suppress(*RAISED):
+                        self.edited(self.sweep.differentiated(edit))
+                    if self.outputs:
+                        self.edited(replace(edit, rank=edit.rank + 1))
+            return
         predict = partial(self.sweep.gradients, edit=edit)
         try:
             made = predict(self.sweep.values)
         except RAISED:
             return
         rank, fit = edit.rank, {n: self.fits(n, made[n]) for n in self.wrong}
-        explained = [n for n in fit if fit[n] and (made[n] != self.right[n]).any()]
+        same = partial(np.allclose, rtol=self.roundoff / 8, atol=0)
+        explained = [n for n in fit if fit[n] and not same(made[n], self.right[n])]
         if explained and edit.about[0] not in self.sweep.ends:
             rest = (n for n in self.got if n not in fit)
             rank += not all(fit.values())
@@ -192,6 +206,8 @@ class Case:
         if edit.plain and rank >= FAR - 1 and bits < BITS:
             return  # a factor without a name fits a single number
         words = self.sweep.say(edit) if explained else ""
+        named = [*dict.fromkeys(edit.about[1:])]
+        rank += 3 * (len({*map(self.sweep.quoted, named)}) < len(named))
         for name in explained:
             if all(words != one.words for one in self.found[name]):
                 left = self.rest(name, made[name])
@@ -277,16 +293,42 @@ def _likely(case: Case) -> Iterator[Edit]:
     """Edits that may be the mistake, cheap ones first, until all is explained."""
     for n in case.wrong:
         yield from edits.regions(case.sweep, n, case.got[n], case.tolerance[n])
+    if not case.outputs:
+        yield from _of_tensors(case)
+    yield from _of_numbers(case)
+    if case.outputs:
+        yield from _of_functions(case) if not case.sweep.parts else ()
+        yield from _of_tensors(case) if case.open() else ()
+    for rows in (edits.repeated, edits.broad):
+        if case.open():
+            yield from rows(case.sweep, case.digits)
+    if not case.outputs and case.open() and not case.sweep.parts:
+        yield from _of_functions(case, "in the function that is differentiated, ")
+
+
+def _of_functions(case: Case, where: str = "") -> Iterator[Edit]:
+    rank = 2 if case.digits >= SHARP else LONG + 0.5
+    for name, y in case.outputs.items():
+        factor = float(np.median(case.got[name] / case.right[name]))
+        for c, said in written(factor, case.lengths, 1e-3):
+            made, about = edits.by(partial(np.multiply, c), y), case.sweep.tensors[name]
+            yield Edit(rank, f"{{term}} is {said}", (about,), {y: made}, function=True)
+    for edit in edits.functions(case.sweep, case.digits):
+        if case.open(SURE) and not case.late(EACH / 4):
+            yield replace(edit, text=f"{where}{edit.text}", function=True)
+
+
+def _of_tensors(case: Case) -> Iterator[Edit]:
     for name in case.wrong:
         if name in case.open(SURE):
             yield from _local(case, name)
+
+
+def _of_numbers(case: Case) -> Iterator[Edit]:
     for constant in edits.constants(case.sweep):
         for name in case.open(LONG):
             if not case.late(EACH / 4) and case.got[name].size * case.digits >= BITS:
                 yield from _solved(case, name, *constant)
-    for rows in (edits.repeated, edits.broad):
-        if case.open():
-            yield from rows(case.sweep, case.digits)
 
 
 def _local(case: Case, name: str) -> Iterator[Edit]:
@@ -448,8 +490,13 @@ def _common(case: Case, name: str) -> str:
         return f"no element of {name} is off by more than roundings, but all together"
     most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))
     count, where = int(bad.sum()), edits.region_of(bad)[1]
+    values = (*case.sweep.names, *edits.near(node, case.sweep))
+    alike = {case.sweep.quoted(n): n.value for n in values if n not in case.sweep.ends}
+    alike = {n: v for n, v in alike.items() if v.shape == bad.shape}
     # All of a slice is rounded: one element, or some here and there, are not.
-    rounded = count > 1 and (where or 2 * count >= np.count_nonzero(right))
+    rounded = count > 1 and bool(where or 2 * count >= np.count_nonzero(right))
+    sizes = (case.got[name] - right)[bad] / right[bad]
+    rounded &= not any(_follows(sizes, v[bad]) for v in alike.values())
     for narrow, precision in PRECISIONS.items():
         reach = most * 2.0 ** (precision.digits - case.digits)
         if rounded and precision.digits < case.digits and 2e-4 <= reach <= HONEST:
@@ -457,8 +504,11 @@ def _common(case: Case, name: str) -> str:
             return f"{said}: perhaps something is computed or kept in it"
     seen = "looked at " if case.sweep.parts else ""
     share = f"{count} of {bad.size} elements {seen}of {name} are wrong"
-    values = (*case.sweep.names, *edits.near(node, case.sweep))
-    alike = {case.sweep.quoted(n): n.value for n in values if n not in case.sweep.ends}
-    alike = {n: v for n, v in alike.items() if v.shape == bad.shape}
     where = edits.split(bad, alike) if seen or not where else where
     return f"{share}: {where}" if where else share
+
+
+def _follows(errors: Array, value: Array) -> bool:
+    """Whether the sign of errors changes slowly with a value, as no rounding's does."""
+    signs = np.sign(errors[np.argsort(value)])
+    return len(signs) >= 32 and int((signs[1:] != signs[:-1]).sum()) < len(signs) / 5

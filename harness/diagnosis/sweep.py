@@ -10,10 +10,8 @@ fit the projections are evaluated in full.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +21,11 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.impls import graph
-from gradwatch.impls.graph import Node, as_array
+from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import expression, is_number
+from gradwatch.impls.graph.rewriting import At, Edits, again, rerun
 
 Array = NDArray[Any]
-At = Callable[[Node], Array]
-Make = Callable[[At], Array]
-Edits = Mapping[Node, Make]
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,7 @@ class Edit:
         edits: The new values by node, as functions of the old ones.
         plain: Whether it is nothing but a factor of a term.
         also: Another edit made with it.
+        function: Whether the function, too, is another, if an output is wrong.
         loose: Whether it has a number for which others nearer and farther would do.
     """
 
@@ -53,6 +50,7 @@ class Edit:
     plain: bool = False
     also: Edit | None = None
     loose: bool = False
+    function: bool = False
 
 
 class Sweep:
@@ -87,6 +85,7 @@ class Sweep:
         given = dict(zip(leaves, names, strict=False))
         # In a second order the cotangents of the first order are inputs, too.
         pairs = [(y, dy) for y, dy in record.outputs if dy not in given]
+        self.pairs, self.ties, self.leaves = pairs, ties, [*given]
         outputs, cotangents = map(dict.fromkeys, zip(*pairs, strict=True))
         self.names = given | self.ends
         for i, dy in enumerate(cotangents):
@@ -107,8 +106,8 @@ class Sweep:
         for node in self.order:
             if not self.flows.isdisjoint(node.inputs):
                 self.flows.add(node)
-        inner = self.flows - self.ends.keys()
-        self.flowing = [*ends, *(n for n in self.order if n in inner)]
+        inner = (n for n in self.order if n in self.flows and n not in self.ends)
+        self.flowing = [*ends, *inner]
         self.made: dict[Node, tuple[Node, int | None]] = {}
         self.passed = {rule: dy for rule, dy, _ in record.rules}
         seen = {*self.forward}
@@ -140,6 +139,48 @@ class Sweep:
         users = (n for n in self.order if not edits.keys().isdisjoint(n.inputs))
         first = self.forward.keys() - self.flows
         return {n: partial(computed, n) for n in users if n not in first}
+
+    @cached_property
+    def steps(self) -> list[Node]:
+        """Nodes that depend on no cotangent."""
+        return [n for n in self.order if n not in self.flows]
+
+    def outputs(self, edit: Edit) -> dict[str, Array]:
+        """The outputs of the function with an edit."""
+        new = rerun(self.steps, edit.edits, self.values.__getitem__)
+        ends = ((name, end.inputs[0]) for end, name in self.ends.items())
+        return {n: new.get(y, self.values[y]) for n, y in ends if y not in self.flows}
+
+    def differentiated(self, edit: Edit) -> Edit:
+        """The edit of a function, of which all gradients become those of the other."""
+        new = dict[Node, Node]()
+
+        def now(node: Node) -> Node:
+            return new.get(node, node)
+
+        for node in self.steps:
+            if not new.keys().isdisjoint(node.inputs):
+                new[node] = again(node, [*map(now, node.inputs)])
+            if node in edit.edits:
+                new[node] = edit.edits[node](now if node.inputs else lambda n: n)
+        ends = {n: now(n.inputs[0]) for n in self.ends if n.inputs[0] not in self.flows}
+        with graph.ties(self.ties):
+            ys, dys = zip(*((now(y), dy) for y, dy in self.pairs), strict=True)
+            parts = graph.gradient(ys, dys, self.leaves)
+        for leaf, part in zip(self.leaves, parts, strict=True):
+            if (name := f"d{self.names[leaf]}") in self.tensors:
+                part = graph.variable(0 * leaf.value) if part is None else part
+                ends[self.tensors[name]] = part
+
+        def made(node: Node, at: At) -> Array:
+            known = dict[Node, Array]()
+            for n in graph.topological_order([node], self.place.__contains__):
+                values = [known[i] if i in known else at(i) for i in n.inputs]
+                known[n] = graph.computed(n, values) if n.inputs else n.value
+            return known[node] if node in known else at(node)
+
+        edits = {end: partial(made, n) for end, n in ends.items()}
+        return replace(edit, edits=edits)
 
     def run(self, base: Mapping[Node, Array], edits: Edits) -> dict[Node, Array]:
         """The values of all nodes, with edits."""
@@ -203,54 +244,3 @@ class Sweep:
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"
         return through
-
-
-@np.errstate(all="ignore")
-def rerun(order: Iterable[Node], edits: Edits, at: At) -> dict[Node, Array]:
-    """The new values of nodes that change with edits; `at` gives the old ones."""
-    new = dict[Node, Array]()
-
-    def now(node: Node) -> Array:
-        return new[node] if node in new else at(node)
-
-    for node in order:
-        if not new.keys().isdisjoint(node.inputs):
-            new[node] = graph.computed(node, [*map(now, node.inputs)])
-        if node in edits:
-            new[node] = as_array(edits[node](now))
-    return new
-
-
-#: Factors that a programmer would write, with words.
-NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
-NUMBERS[0.5] = "halved"
-
-
-def written(
-    factor: float, lengths: Iterable[int], near: float
-) -> list[tuple[float, str]]:
-    """Plausible factors near this one, nearest first, with words."""
-    known, named = dict(NUMBERS), {"ln 2": math.log(2), "the root of 2": 2**0.5}
-    if math.isfinite(factor):
-        # With few digits, only the simplest fractions differ from all others.
-        most = 12 if near < 2e-3 else 4
-        simple = Fraction(factor).limit_denominator(most)
-        over, under = abs(simple.numerator), simple.denominator
-        if 0 < over <= most and (most == 12 or 1 in (over, under)):
-            simple = 1 / simple if over == 1 else simple
-            named[f"{simple}"] = float(simple)
-    for n in sorted(n for n in lengths if n > 1):
-        known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
-        named |= {f"{n}": n, f"{n}/{n - 1}": n / (n - 1), f"the root of {n}": n**0.5}
-    for text, value in named.items():
-        known.setdefault(value, f"multiplied by {text}")
-        known.setdefault(1 / value, f"divided by {text}")
-    close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
-    return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
-
-
-def factored(value: float) -> str:
-    """A factor in words; near 1 as a sum, such as 1 + 2e-5."""
-    if abs(value - 1) < 1e-3 and value != 1:
-        return f"1 {'+' if value > 1 else '-'} {abs(value - 1):.3g}"
-    return f"{value:.7g}"

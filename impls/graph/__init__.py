@@ -21,7 +21,8 @@ AttributeError with the nearest name, or with another way to write it.
 Files: engine.py (nodes and sweeps), moves.py and indexing.py (moving elements),
 choices.py (comparisons, where), elementwise.py and special.py, selection.py (maxima),
 arithmetic.py, reductions.py, products.py, creation.py (constants); parts.py (what some
-elements depend on) and blocks.py (a sweep by blocks of rows).
+elements depend on), blocks.py (a sweep by blocks of rows), rewriting.py and forms.py
+(steps and values that are replaced).
 """
 
 from typing import Any

@@ -1,14 +1,20 @@
-"""A node in a reader's terms: an expression such as `x - sum(x) / 8` or `h[:, 2:4]`."""
+"""A node in a reader's terms: an expression such as `x - sum(x) / 8` or `h[:, 2:4]`.
+
+Also a factor, and positions along an axis.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 
 import numpy as np
 
-from gradwatch.impls.graph.engine import Node
+from gradwatch.impls.graph.engine import Array, Node
 
+BLOCKS = (128, 64, 32, 16, 8)
 LONGEST = 44  # characters of an expression, unless a name alone is longer
 _INFIX = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@"}
 _SILENT = ("stop_gradient", "reshape", "broadcast_to", "astype", "sum_to")
@@ -77,3 +83,57 @@ def slices_of(node: Node) -> str:
         text = f"{first or ''}:{end if end < n else ''}" if len(at) > 1 else f"{first}"
         said.append(":".join([text, *map(str, steps - {1})]))
     return re.sub("(, :)+$", "", ", ".join(said))
+
+
+#: Factors that a programmer would write, with words.
+NUMBERS = {0.0: "left out", 2.0: "counted twice", -1.0: "given the wrong sign"}
+NUMBERS[0.5] = "halved"
+
+
+def written(
+    factor: float, lengths: Iterable[int], near: float
+) -> list[tuple[float, str]]:
+    """Plausible factors near this one, nearest first, with words."""
+    known, named = dict(NUMBERS), {"ln 2": math.log(2), "the root of 2": 2**0.5}
+    if math.isfinite(factor):
+        # With few digits, only the simplest fractions differ from all others.
+        most = 12 if near < 2e-3 else 4
+        simple = Fraction(factor).limit_denominator(most)
+        over, under = abs(simple.numerator), simple.denominator
+        if 0 < over <= most and (most == 12 or 1 in (over, under)):
+            simple = 1 / simple if over == 1 else simple
+            named[f"{simple}"] = float(simple)
+    for n in sorted(n for n in lengths if n > 1):
+        known.setdefault(1 / n, f"divided by {n}, as in a mean for a sum")
+        named |= {f"{n}": n, f"{n}/{n - 1}": n / (n - 1), f"the root of {n}": n**0.5}
+    for text, value in named.items():
+        known.setdefault(value, f"multiplied by {text}")
+        known.setdefault(1 / value, f"divided by {text}")
+    close = [v for v in known if v != 1 and abs(factor - v) <= near * (abs(v) or 1)]
+    return [(v, known[v]) for v in sorted(close, key=lambda v: abs(v - factor))[:3]]
+
+
+def factored(value: float) -> str:
+    """A factor in words; near 1 as a sum, such as 1 + 2e-5."""
+    if abs(value - 1) < 1e-3 and value != 1:
+        return f"1 {'+' if value > 1 else '-'} {abs(value - 1):.3g}"
+    return f"{value:.7g}"
+
+
+def places(wrong: Array) -> str:
+    """Positions along an axis in words: one, a tail, the last of every block."""
+    n, at = len(wrong), np.flatnonzero(wrong).tolist()
+    start, step = at[0], at[1] - at[0] if len(at) > 1 else 1
+    if len(at) == n - start:
+        fits = (b for b in BLOCKS if start and start % b == 0 and n - start < b)
+        tails = (f" (the tail after blocks of {b})" for b in fits)
+        return f"the last {len(at)} of {n}{next(tails, '')}"
+    if len(at) == 1:
+        return f"slice {start} of {n}"
+    if at[-1] == len(at) - 1:
+        return f"the first {len(at)} of {n}"
+    if step > 1 and at == [*range(start, at[-1] + 1, step)]:
+        which = "the last of every block of" if start == step - 1 else "one of every"
+        return f"{which} {step} of {n}"
+    more = ", ..." if len(at) > 4 else ""
+    return f"slices {', '.join(map(str, at[:4]))}{more} of {n}"

@@ -14,7 +14,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from gradwatch.harness.diagnosis.edits import forms
 from gradwatch.harness.diagnosis.entry import assert_agrees, judge
 from gradwatch.harness.diagnosis.search import explanations
 from gradwatch.harness.judging import question
@@ -23,6 +22,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference
 from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Case, Op, Problem
+from gradwatch.impls.graph.forms import forms
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((5, 12)).astype(np.float32)
@@ -222,7 +222,7 @@ def test_a_wrong_tensor_costs_less_than_two_seconds() -> None:
 def test_an_explanation_of_infinities_explains_no_finite_numbers() -> None:
     """1 / (x > 0) is infinite, and so is the room of one rounding of it."""
     x, dy = RNG.standard_normal((2, 5, 8))
-    (judged,) = judge("relu", [x], dy, [dy * np.sign(x)])
+    (judged,) = judge("relu", [x], dy, [dy * np.where(x > 0, 1, -np.cos(x))])
     assert judged.diagnosis
     assert "agree" not in judged.diagnosis
 
@@ -567,7 +567,7 @@ def test_a_column_of_which_one_row_is_looked_at_is_no_single_element() -> None:
 def test_what_stands_for_a_value_has_its_shape(shape: tuple[int, ...]) -> None:
     """A row turned about, times a row, is a matrix: of 32,000 elements a billion."""
     x = RNG.standard_normal(shape)
-    made = [form(x) for _, _, form in forms(x, 24)]
+    made = [form(x) for _, _, form in forms(x)]
     assert {np.shape(new) for new in made} == {shape}
 
 
@@ -622,6 +622,94 @@ def test_of_what_is_within_the_tolerance_the_simple_and_close_is_said(
     said = [j.diagnosis for j in found if not j.passes]
     assert said
     assert all(one.startswith(words) for one in said), said  # without a "perhaps"
+
+
+def of_rows(xp: Any, x: Any, t: Any, axis: int = -1) -> Any:
+    square = xp.mean(x * x, axis=axis, keepdims=True)
+    return x / xp.sqrt(square + 0.01) * xp.erf(t / 2**0.5)
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "an eps outside the root": (
+        lambda xp, x, t: (
+            x
+            / (xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True)) + 0.01)
+            * xp.erf(t / 2**0.5)
+        ),
+        "sqrt comes before add in `sqrt(",
+    ),
+    "a norm of columns": (
+        lambda xp, x, t: of_rows(xp, x, t, axis=0),
+        "axis 0 stands for axis 1 from `sum(",
+    ),
+    "GELU's approximation": (
+        lambda xp, x, t: (
+            x
+            / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 0.01)
+            * xp.tanh((2 / np.pi) ** 0.5 * (t + 0.044715 * t * t * t))
+        ),
+        "the tanh approximation of erf of t stands for `erf(",
+    ),
+    "arguments in another order": (
+        lambda xp, x, t: of_rows(xp, t, x),
+        "x and t are exchanged",
+    ),
+    "gates in another order": (
+        lambda xp, x, t: of_rows(
+            xp, xp.concat((x[:, :3], x[:, 6:9], x[:, 3:6], x[:, 9:]), axis=1), t
+        ),
+        "parts 1 and 2 of 4 of x are exchanged along axis 1",
+    ),
+    "a sum for a mean": (
+        lambda xp, x, t: 12 * of_rows(xp, x, t),
+        "y is multiplied by 12",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_another_function_has_one_sentence_for_its_output_and_gradients(
+    name: str,
+) -> None:
+    """And none that says it of the backward, which is right for its own forward."""
+    made, words = FUNCTIONS[name]
+    x, t, dy = RNG.standard_normal((3, 6, 12)).astype(np.float32)
+    ops = [
+        Op("rows", inputs="x t", cases=[Case("6", x=(6, 12), t=(6, 12))])
+        for _ in range(2)
+    ]
+    for op, formula in zip(ops, (of_rows, made), strict=True):
+        op.implement("formula")(formula)
+    problem = Problem(ops[1], {"x": x, "t": t}, [dy], dtype="float32")
+    graphs = reference(problem).graphs["first"]
+    got = [graphs[n].value.astype(np.float32) for n in ("dx", "dt", "y")]
+    for judged in judge(ops[0], [x, t], dy, got[:2], outputs=got[2:]):
+        assert judged.diagnosis.startswith(words)
+        assert "with this, all 216 elements agree" in judged.diagnosis
+
+
+def test_the_gradient_of_another_function_is_named() -> None:
+    """The output is right: what is differentiated is the approximation."""
+    x, dy = RNG.standard_normal((2, 6, 12)).astype(np.float32)
+    op = Op("gelu", inputs="x", cases=[Case("6", x=(6, 12))])
+    op.implement("formula")(lambda xp, x: 0.5 * x * (1 + xp.erf(x / 2**0.5)))
+    wide, c = x.astype(np.float64), (2 / np.pi) ** 0.5
+    tanh = np.tanh(c * (wide + 0.044715 * wide**3))
+    inner = c * (1 + 3 * 0.044715 * wide**2) * (1 - tanh**2)
+    wrong = dy * 0.5 * (1 + tanh + wide * inner)
+    (judged,) = judge(op, [x], dy, [wrong.astype(np.float32)])
+    assert "the tanh approximation of erf of x" in judged.diagnosis
+    assert "in the function that is differentiated" in judged.diagnosis
+
+
+def test_errors_that_follow_a_value_are_no_roundings() -> None:
+    x, dy = RNG.standard_normal((2, 8, 16)).astype(np.float32)
+    op = Op("same", inputs="x", cases=[Case("3", x=(3,))])
+    op.implement("formula")(lambda xp, x: x * 1.0)
+    noise, smooth = RNG.standard_normal(x.shape), np.cos(2 * x)
+    for error, said in ((noise, True), (smooth, False)):
+        (judged,) = judge(op, [x], dy, [dy * (1 + 3e-4 * error).astype(np.float32)])
+        assert ("as large as roundings of" in judged.diagnosis) == said
 
 
 def test_equal_indices_that_are_averaged_are_named() -> None:
