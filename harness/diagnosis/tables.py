@@ -23,7 +23,8 @@ class Judgements(tuple[Judgement, ...]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "\n".join(as_text(self._cells()))
+        notes = [j.story for j in self if not j.passes]
+        return "\n".join([*as_text(self._cells()), *filter(None, notes)])
 
     def _repr_html_(self) -> str:
         notes = [j.story for j in self if not j.passes]
@@ -66,9 +67,8 @@ def as_html(
 ) -> str:
     """A table with a headline above and notes below; `folded` is code to unfold."""
     parts = [f"<p><b>{html.escape(headline)}</b></p>"] if headline else []
-    lines = [_line("td" if i else "th", row) for i, row in enumerate(cells)]
-    parts.append(f"<table><thead>{lines[0]}</thead><tbody>")
-    parts += [*lines[1:], "</tbody></table>"]
+    head, *rows = (_line("td" if i else "th", row) for i, row in enumerate(cells))
+    parts += [f"<table><thead>{head}</thead><tbody>", *rows, "</tbody></table>"]
     for note in filter(None, notes):
         said = re.sub("`(.+?)`", r"<code>\1</code>", html.escape(note))
         parts.append(f"<p>{said}</p>")

@@ -406,7 +406,7 @@ def test_a_framework_s_tensors_are_judged_as_they_are(dtype):
 
 def test_what_judge_returns_shows_itself_as_a_table_at_a_prompt_and_in_a_notebook():
     found = judge("square", [[1.0, 2.0]], [1.0, 1.0], [[2.0, 5.0]])
-    header, line = repr(found).splitlines()
+    header, line, told = repr(found).splitlines()
     assert header.split() == [
         "tensor",
         "verdict",
@@ -417,6 +417,10 @@ def test_what_judge_returns_shows_itself_as_a_table_at_a_prompt_and_in_a_noteboo
         "at",
     ]
     assert line.split()[:5] == ["✗", "dx", "disagree", "5", "4"]
+    assert told.startswith("dx[1]: got 5, expected 4;")
+    *_, told = repr(judge("square", [[1.0, 2.0]], [1.0, 1.0], [None])).splitlines()
+    assert told == "dx: None where a gradient is due"
+    assert len(repr(judge("square", [[1.0]], [1.0], [[2.0]])).splitlines()) == 2
     page = found._repr_html_()
     assert page.count("<tr>") == 2
     assert "color:" in page.partition("<tbody>")[2]
