@@ -305,9 +305,8 @@ class Budget:
         for trial in (trial for trial in trials if not trial.as_given):
             # A trial without elements costs nothing, and the reference may refuse it.
             cost = self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
-            # Judging takes hundreds of bytes an element, here of a size of our choice.
+            # Judging takes hundreds of bytes an element; another layout longer too.
             large = self.seconds is None and cost.elements > self.most
-            # Numbers in another layout take up to 1.7 times as long.
             if large or self.spent + 2 * self.rate * cost.work > self.allowed:
                 left_out.append((trial, cost))
             else:

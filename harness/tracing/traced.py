@@ -515,7 +515,8 @@ def _made(target: Any, dtype: torch.dtype, /, *args: Any, **kwargs: Any) -> Any:
         return Complex.of(target(*args, **{**kwargs, "dtype": torch.complex128}))
     if not dtype.is_floating_point:
         return target(*args, **kwargs)
-    made = constant(target(*args, **{**kwargs, "dtype": torch.float64}).numpy())
+    name = name_of(target)  # a number is one of the type that is filled with it
+    held = dtype if "full" in name or name == "scalar_tensor" else torch.float64
+    leaf = constant(target(*args, **{**kwargs, "dtype": held}).double().numpy())
     # Each element of a window or a grid has roundings of the largest element's size.
-    is_table = name_of(target) in _TABLES
-    return table(made, info=torch.finfo(dtype)) if is_table else made
+    return table(leaf, info=torch.finfo(dtype)) if name in _TABLES else leaf

@@ -360,3 +360,35 @@ def test_attention_in_16_bits_is_no_sum_in_16_bits():
     wrong = Itself()
     wrong.register_forward_pre_hook(plant("inner", "in_proj_weight", torch.zeros_like))
     assert check(Itself(), wrong, [x], quick=True).failures
+
+
+LEAST = torch.finfo(torch.float32).min
+MASKS = {
+    "of ones times finfo.min": lambda seen: (1 - seen.float()) * LEAST,
+    "filled with -1e30": lambda seen: torch.zeros(()).masked_fill(~seen, -1e30),
+    "full of -1e30": lambda seen: torch.where(seen, 0, torch.full((8, 8), -1e30)),
+}
+
+
+@pytest.mark.parametrize("layers", [1, 4])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_a_row_that_is_wholly_masked_is_judged(mask, layers):
+    """A product that the type holds, and a number that fills a tensor, are exact."""
+
+    def attended(x, weight):
+        seen = torch.tril(torch.ones(8, 8, dtype=torch.bool)).clone()
+        seen[2] = False
+        for _ in range(layers):
+            scores = x @ weight @ x.mT / 4 + mask(seen)
+            x = x + scores.softmax(-1) @ x
+        return x
+
+    def without(x, weight):
+        return attended(x, weight.detach() + 0 * weight)
+
+    rng = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 8, 4, generator=rng), torch.randn(4, 4, generator=rng) / 4]
+    right = check(attended, inputs=inputs, quick=True)
+    assert right.passes, str(right)
+    assert all(row.judgement.vacuous < 0.2 for row in right.rows)
+    assert not check(attended, without, inputs, quick=True).passes
