@@ -109,9 +109,9 @@ class At:
     `u` times E is the deviation that the judge allows, so `u` is `limit` * `roundoff`;
     `tiny` is the floor of underflow in units of E, and `sums` and `products` are the
     roundoffs inside a sum or matrix product likewise. `inexact` has None in place of an
-    E that is 0 everywhere (`exact`: all are). For a node's `own` rounding alone `e` is
-    0; `known` always has the inputs' E. All are in units of the node's own precision,
-    which may be some times `finer` than that of the graph.
+    E that is 0 everywhere. For a node's `own` rounding alone `e` is 0; `known` always
+    has the inputs' E. All are in units of the node's own precision, which may be some
+    times `finer` than that of the graph.
     """
 
     def __init__(
@@ -128,11 +128,10 @@ class At:
             self.e, self.known = (
                 [e * self.finer for e in of] for of in (self.e, self.known)
             )
-        zero = [errors.peaks.get(source) == 0 for source in inputs]
-        parts = zip(zero, self.e, strict=True)
-        self.inexact = [None if own or none else error for none, error in parts]
-        # A step times the number 1 says that an honest one rounds there.
-        self.exact = all(zero) and not any(s.ndim == 0 and s.value == 1 for s in inputs)
+        self.inexact = [
+            None if own or errors.peaks.get(source) == 0 else error
+            for source, error in zip(inputs, self.e, strict=True)
+        ]
         self.u = errors.reach / self.finer
         self.tiny = self.arithmetic.step.smallest / unit
         self.sums = self.arithmetic.sums / unit
@@ -377,9 +376,6 @@ def _sum(at: At) -> Error:
 def _product(at: At) -> Error:
     (ea, eb), a, b = at.inexact, at.a, at.b
     error: Error = at.v + at.underflow
-    if at.exact:  # and so is a product that the narrow type holds, as of a mask
-        held = at.arithmetic.step.round(at.node.value)
-        error = np.where(held == at.node.value, 0.0, error)
     if ea is not None:
         error += b * ea
     if eb is not None:
