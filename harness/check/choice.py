@@ -305,7 +305,7 @@ class Budget:
         for trial in (trial for trial in trials if not trial.as_given):
             # A trial without elements costs nothing, and the reference may refuse it.
             cost = self.cost(trial, self.room) if all(trial.sizes) else Cost(0, 0)
-            # Judging takes hundreds of bytes an element; another layout longer too.
+            # Hundreds of bytes an element; other layouts take up to 1.7 times as long.
             large = self.seconds is None and cost.elements > self.most
             if large or self.spent + 2 * self.rate * cost.work > self.allowed:
                 left_out.append((trial, cost))

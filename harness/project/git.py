@@ -77,8 +77,8 @@ def git(*arguments: str, root: Path = ROOT) -> str:
     raise NoCommit(said[-1].removeprefix("fatal: ") or f"git {arguments[0]} failed")
 
 
-def listed(*arguments: str, root: Path) -> list[str]:
-    """Fields that Git ends by NUL: a name may hold a line separator (U+2028)."""
+def _listed(*arguments: str, root: Path) -> list[str]:
+    # Not by lines: a subject or a name may hold another line separator (U+2028).
     printed = git(*arguments, root=root)
     return printed.removesuffix("\0").split("\0") if printed else []
 
@@ -146,6 +146,11 @@ def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
     return git("rev-list", *options, "--", *PROJECT.files(op), root=root).split()
 
 
+def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
+    """The files below some paths that differ between two commits."""
+    return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
+
+
 def commits(root: Path = ROOT) -> list[str]:
     """The commits that HEAD can reach, oldest first; empty outside a checkout."""
     try:
@@ -169,7 +174,7 @@ def log(root: Path = ROOT) -> dict[str, Commit]:
     order = ("--all", "--reverse", "--topo-order", "-z", "--format=%H%x00%cI%x00%s")
     try:
         tags = {commit: name for name, commit in releases(root).items()}
-        fields = iter(listed("log", *order, root=root))
+        fields = iter(_listed("log", *order, root=root))
     except NoCommit:
         return {}
     return {
@@ -219,4 +224,4 @@ def changed_files(
     that git does not know count: "all" or "no".
     """
     options = ("--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}")
-    return [one[3:] for one in listed("status", *options, "--", *paths, root=root)]
+    return [one[3:] for one in _listed("status", *options, "--", *paths, root=root)]
