@@ -1,7 +1,5 @@
 """Check: a candidate is run and judged; any PyTorch function is its reference.
 
-Importing the room does not import PyTorch; calling `check` does.
-
 - entry: `check`, `gradcheck`; `Session`: one check, from its arguments to the report
 - subjects: references, and their right tensors
 - frameworks: PyTorch and JAX, with the same functions; the ways in which a function is

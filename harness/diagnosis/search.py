@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,8 +25,7 @@ from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import factored, written
 from gradwatch.impls.graph.parts import Box
 
-EACH = 2.0  # seconds of the processor: a busy machine finds the same
-REPORT = 10.0  # seconds of the processor in all
+EACH = 150_000  # steps of a call's search, some 2 s: any machine finds the same
 FEW = 8  # elements that are looked at of a large vector
 CHANGES = "it changes from run to run: a second one gave other bits"
 WRONG = ("disagree", "nonfinite")
@@ -97,15 +95,15 @@ class Case:
     """The tensors that came back, their tolerances, and the explanations found."""
 
     def __init__(
-        self, right: Reference, got: Got, judgements: Sequence[Any], until: float
+        self, right: Reference, got: Got, judgements: Sequence[Any], steps: float
     ) -> None:
-        """Prepare to explain the tensors judged wrong, by the processor time `until`.
+        """Prepare to explain the tensors judged wrong, in `steps` of the graph.
 
         The tolerance is the judge's own, limit times radius.
         """
         known = (j.convention for j in judgements if j.convention in right.graphs)
         ties = next(known, "first")
-        self.sweep, self.until = Sweep(right.build, ties), until
+        self.sweep, self.steps = Sweep(right.build, ties), steps
         self.right = self.sweep.gradients(self.sweep.values)
         given = {n: np.asarray(a, right.wide) for n, a in got.items() if a is not None}
         shapes = {n: value.shape for n, value in self.right.items()}
@@ -126,8 +124,8 @@ class Case:
         self.lengths |= {n.inputs[0].size // n.size for n in summed}
 
     def late(self, rest: float = 0) -> bool:
-        """Whether at most `rest` seconds of processor time are left."""
-        return time.thread_time() > self.until - rest
+        """Whether at most `rest` steps are left."""
+        return self.sweep.spent > self.steps - rest
 
     def open(self, far: float = FAR) -> list[str]:
         """The wrong tensors without a sharp explanation of a rank below `far`."""
@@ -217,17 +215,16 @@ class Case:
 
 
 def explanations(
-    right: Reference, got: Got, judgements: Sequence[Any], seconds: float = EACH
+    right: Reference, got: Got, judgements: Sequence[Any], steps: float = EACH
 ) -> tuple[Sweep | None, dict[str, list[Finding]]]:
     """The right gradient's graph, and each wrong tensor's explanations, best first.
 
     The reference is built once more, unless there is nothing to explain.
     """
-    until = time.thread_time() + seconds
     if all(j.verdict not in WRONG for j in judgements):
         return None, {}
     with np.errstate(all="ignore"):
-        case = Case(right, got, judgements, until)
+        case = Case(right, got, judgements, steps)
         for edit in _likely(case):
             if case.late():
                 break
@@ -237,9 +234,9 @@ def explanations(
 
 @dataclass
 class Diagnoses:
-    """Explains wrong gradients: each tensor of a key once, in `left` seconds in all."""
+    """Explains wrong gradients: each tensor of a key once, in `left` steps in all."""
 
-    left: float = REPORT
+    left: float = 5 * EACH
     told: set[tuple[Any, str]] = field(default_factory=set)
 
     def sentences(
@@ -255,7 +252,7 @@ class Diagnoses:
         asked = [v for v in judged if v.verdict in WRONG]
         if self.left <= 0 or all((key, v.tensor) in self.told for v in asked):
             return {}
-        started, seen, right = time.thread_time(), "elements agree", question.known
+        seen, right = "elements agree", question.known
         if not right or sum(node.size for node in right.radii().order) > FULL:
             seen = "elements looked at agree"
             at = {v.tensor: (np.asarray(got[v.tensor]), v.worst_index) for v in judged}
@@ -265,8 +262,8 @@ class Diagnoses:
             boxes = {n: b for n, b in boxes.items() if n in wrong or sizes[n] <= FULL}
             got = {n: at[n][0][np.ix_(*box)] for n, box in boxes.items()}
             right = question.part(boxes).right
-        _, found = explanations(right, got, judged, min(EACH, self.left))
-        self.left -= time.thread_time() - started
+        sweep, found = explanations(right, got, judged, min(EACH, self.left))
+        self.left -= sweep.spent if sweep else 0
         self.told |= {(key, v.tensor) for v in asked}
         said = {name: ones[0].sentence for name, ones in found.items() if ones}
         if not repeatable:
@@ -342,6 +339,7 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
         old = weights @ value.astype(np.float64).ravel()
         for edit in edits.local(node, case.sweep, case.digits):
             with contextlib.suppress(*RAISED):
+                case.sweep.spend([node] * PROBES)
                 made = edit.edits[node](case.sweep.values.__getitem__)
                 same = made.shape != value.shape or not (made != value).any()
                 if same and not edit.plain:

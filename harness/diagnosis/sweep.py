@@ -10,7 +10,7 @@ fit the projections are evaluated in full.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from gradwatch.impls.graph.expressions import expression, is_number
 from gradwatch.impls.graph.rewriting import At, Edits, again, rerun
 
 Array = NDArray[Any]
+ELEMENTS = 10_000  # elements that take about as long as a step of a few
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Sweep:
         order: All nodes, each after its inputs; `place` is their index in it.
         forward: Nodes that the outputs need.
         flowing: Nodes that depend on a cotangent, the ends first; `flows` is their set.
+        spent: Steps that were computed, each with some `ELEMENTS` elements.
     """
 
     def __init__(self, build: Callable[[], Mapping[str, Node]], ties: str) -> None:
@@ -120,7 +122,7 @@ class Sweep:
                     seen.update(new)
                     self.made |= dict.fromkeys(new, (rule, None)) | {part: (rule, i)}
         graph.forward(self.order)
-        self.values: dict[Node, Array] = {n: n.value for n in self.order}
+        self.values, self.spent = {n: n.value for n in self.order}, 0.0
 
     def gradients(
         self, values: Mapping[Node, Array], edit: Edit | None = None
@@ -147,9 +149,9 @@ class Sweep:
 
     def outputs(self, edit: Edit) -> dict[str, Array]:
         """The outputs of the function with an edit."""
-        new = rerun(self.steps, edit.edits, self.values.__getitem__)
+        values = self.run(self.values, edit.edits, self.steps)
         ends = ((name, end.inputs[0]) for end, name in self.ends.items())
-        return {n: new.get(y, self.values[y]) for n, y in ends if y not in self.flows}
+        return {n: values[y] for n, y in ends if y not in self.flows}
 
     def differentiated(self, edit: Edit) -> Edit:
         """The edit of a function, of which all gradients become those of the other."""
@@ -177,14 +179,23 @@ class Sweep:
             for n in graph.topological_order([node], self.place.__contains__):
                 values = [known[i] if i in known else at(i) for i in n.inputs]
                 known[n] = graph.computed(n, values) if n.inputs else n.value
+            self.spend(known)
             return known[node] if node in known else at(node)
 
         edits = {end: partial(made, n) for end, n in ends.items()}
         return replace(edit, edits=edits)
 
-    def run(self, base: Mapping[Node, Array], edits: Edits) -> dict[Node, Array]:
-        """The values of all nodes, with edits."""
-        return {**base, **rerun(self.order, edits, base.__getitem__)}
+    def run(
+        self, base: Mapping[Node, Array], edits: Edits, some: Sequence[Node] = ()
+    ) -> dict[Node, Array]:
+        """The values of all nodes, with edits; those of `some` alone change."""
+        new = rerun(some or self.order, edits, base.__getitem__)
+        self.spend(new)
+        return {**base, **new}
+
+    def spend(self, nodes: Iterable[Node]) -> None:
+        """Count the computing of nodes as steps."""
+        self.spent += sum(1 + n.size / ELEMENTS for n in nodes)
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
         """Gradients of the scaled sums of a tensor by each flowing node."""

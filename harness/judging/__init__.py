@@ -5,13 +5,11 @@
 - orders: the graph of a formula's derivatives, in each order
 - reference: the right answer in a wider type
 - radii: how far rounding may move it, computed in one arithmetic
-- rounding: how far rounding may move each value, by one rule for each primitive; and
-  `limit_for`, the tolerance
+- rounding: how far rounding may move each value, by rules; `limit_for`, the tolerance
 - excuses: overflow and lost digits, by which a deviation may be right
 - spread, draws: how far rounding moves a result, measured with perturbations
 - acceptance: large right tensors, accepted without a full judgement
-- verdict: the readings by which a call may be right; which radius judges a tensor;
-  and each element beside the right answer
+- verdict: the readings by which a call may be right; each element and its radius
 - judgement: the verdict on one tensor, with its numbers
 - defects: known outcomes: defects of frameworks that the suite expects, and where
 """

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.diagnosis.search import explanations
+from gradwatch.harness.diagnosis.search import EACH, explanations
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import allowed, judge_tensors
@@ -72,7 +72,7 @@ def named(op_name: str, dtype: str, regime: str = "normal") -> Iterator[Named]:
         got = _tensors(result)
         judged = judge_tensors(right, got, result.dtypes)
         started = time.process_time()
-        sweep, found = explanations(right, got, judged, seconds=60)
+        sweep, found = explanations(right, got, judged, steps=30 * EACH)
         spent = time.process_time() - started
         for tensor, said in found.items():
             yield Named(

@@ -6,7 +6,6 @@ Each mistake is planted in a backward that is written out here by hand.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness.diagnosis.entry import assert_agrees, judge
-from gradwatch.harness.diagnosis.search import explanations
+from gradwatch.harness.diagnosis.search import EACH, explanations
 from gradwatch.harness.judging import question
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
@@ -209,14 +208,19 @@ def test_assert_agrees_says_it() -> None:
         assert_agrees("layer_norm", [X, W, B], DY, wrong, attributes={"eps": 1e-5})
 
 
-def test_a_wrong_tensor_costs_less_than_two_seconds() -> None:
+def test_what_is_found_does_not_depend_on_the_time_that_it_takes() -> None:
+    """A slow machine takes longer for the same steps, of which there is a number."""
     x, dy = RNG.standard_normal((2, 64, 256)).astype(np.float32)
     w = np.ones(256, np.float32)
     noise = [RNG.standard_normal(a.shape).astype(np.float32) for a in (x, w, w)]
-    began = time.process_time()
-    judged = judge("layer_norm", [x, w, w], dy, noise, attributes={"eps": 1e-5})
-    assert all(j.diagnosis for j in judged)
-    assert time.process_time() - began < 5  # the judge itself included
+    inputs = {"x": x, "weight": w, "bias": w}
+    problem = Problem(catalogue.load_op("layer_norm"), inputs, [dy], {"eps": 1e-5})
+    judged = [Judgement(f"d{name}", "disagree") for name in inputs]
+    got = {row.tensor: noise[i] for i, row in enumerate(judged)}
+    for steps in (1_000, EACH):
+        sweep, _ = explanations(reference(problem), got, judged, steps)
+        assert sweep
+        assert steps / 2 < sweep.spent < 2 * steps
 
 
 def test_an_explanation_of_infinities_explains_no_finite_numbers() -> None:

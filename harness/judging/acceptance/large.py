@@ -120,9 +120,8 @@ class Look:
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
         self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
         self.unsure, self.vague, self.hasty = False, False, hasty
-        self.skipped = set[str]()
-        self.judgements: dict[str, Judgement] = {}
-        self.far: dict[str, Places] = {}
+        self.judgements = dict[str, Judgement]()
+        self.skipped, self.far = set[str](), dict[str, Places]()
         self.longest, self.limit = limits(order)
         self.size, self.operations = sum(n.size for n in order), len(order)
         self._axes = max(node.ndim for node in order if node.primitive is None)
@@ -135,6 +134,7 @@ class Look:
                 at: Any = (*[slice(None)] * axis, places) if places.size else ...
                 parts = {name: given[name][at] for name in some}
                 compared = self._compared(parts, some, order)
+                self._sampled = self._sampled_of({n: some[n] for n in compared})
                 if self.dtype == "float64":  # the reference may overflow as well
                     values = (node.value for node in order if node.held)
                     self.unsure |= not all(np.isfinite(v).all() for v in values)
@@ -228,7 +228,8 @@ class Look:
             off = got.reshape(-1) != node.value.reshape(-1)
             return True, 0.0, np.flatnonzero(off), 0.0
         limit, unit = self.room, self.arithmetic.step.roundoff
-        silent, blunt = self._sampled(node)
+        silent, blunt = self._sampled[name]
+        self._least = Least(self.arithmetic)
         self.vague |= (vague := self.unsure or silent > MOST / 2)
         ratios = [ratio for one in compared for ratio in one[0]]
         if self.hasty and sum(one[1].size for one in compared) > MANY:
@@ -296,13 +297,13 @@ class Look:
         self, node: Node, places: Places, sharp: Array, error: Array, limit: float
     ) -> Array:
         """The errors of elements, in units of their least radii."""
-        least, found = np.zeros(places.size), Least(self.arithmetic)
-        together = TOGETHER // min(self.operations, NODES)
+        least = np.zeros(places.size)
+        together = max(TOGETHER, node.size // 2) // min(self.operations, NODES)
         for look in LOOKS:
             more = np.flatnonzero(~(error <= limit * least))
             for some in np.array_split(more, more.size // together + 1):
                 asked = node, places[some], sharp[some]
-                least[some] = found.radii(*asked, *look) if some.size else 0.0
+                least[some] = self._least.radii(*asked, *look) if some.size else 0.0
         ratios = np.where(error == 0, 0.0, error / least)
         return np.where(np.isnan(ratios), np.inf, ratios)
 
@@ -344,17 +345,18 @@ class Look:
             ratios.append((most, first + start + worst, float(right[worst])))
         return ratios, np.concatenate(left), np.concatenate(there), np.concatenate(off)
 
-    def _sampled(self, node: Node) -> tuple[float, float]:
-        """The vacuous share of a sample by its bound, and the least sharp magnitude.
+    def _sampled_of(self, nodes: Mapping[str, Node]) -> dict[str, tuple[float, float]]:
+        """The vacuous shares of samples by their bounds, and least sharp magnitudes.
 
         From that magnitude on the bound leaves at least half of an element's digits.
         """
-        sample = Sample(self._axes)
-        few, unit = {"": sample.of(node)}, self.arithmetic.step.roundoff
-        asked = few, self.arithmetic, self.limit, self.longest
-        truth = Radii(*asked, rules=sample.rules()).bounds[""]
-        blunt = self.limit * float(truth.radius.max()) / unit**0.5
-        return share_of_silent(truth, self.limit), blunt
+        sample, limit = Sample(self._axes), self.limit
+        few = {name: sample.of(node) for name, node in nodes.items()}
+        asked = few, self.arithmetic, limit, self.longest
+        bounds = Radii(*asked, rules=sample.rules()).bounds
+        half = limit / self.arithmetic.step.roundoff**0.5
+        blunt = {n: half * float(b.radius.max()) for n, b in bounds.items()}
+        return {n: (share_of_silent(b, limit), blunt[n]) for n, b in bounds.items()}
 
 
 def _in_turn(nodes: dict[str, Node]) -> Iterator[tuple[int, Places, dict[str, Node]]]:
@@ -438,6 +440,7 @@ class Least:
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.unit, self.wide = arithmetic.step.roundoff, arithmetic.has_wide_sums
         self._product = functools.cache(_of_product)
+        self._counts = functools.cache(terms_of_scatter)
 
     def radii(
         self,
@@ -498,7 +501,7 @@ class Least:
             return self._product(node).reshape(-1)[places].astype(np.float64)
         several: Any = name in SUMS and terms(node) > 1
         if name == "scatter_add":
-            several = np.broadcast_to(terms_of_scatter(node) > 1, node.shape)
+            several = np.broadcast_to(self._counts(node) > 1, node.shape)
             several = several.reshape(-1)[places]
         if np.any(several):
             (source,) = node.inputs
