@@ -270,7 +270,9 @@ def _narrowed(x: Array, info: Any) -> Array:
 def _error(at: At) -> Error:
     info = at.node.attributes["info"]
     if info is None:
-        return as_array(at.e[0] + one_rounding(at))
+        x, step = at.node.value, at.arithmetic.step
+        kept = (at.known[0] == 0) & (step.round(x) == x)
+        return np.where(kept, 0.0, at.e[0] + one_rounding(at))
     share = float(info.eps) / 2 / at.roundoff
     rounding, least = at.v * share, float(info.smallest_normal) * share
     return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))

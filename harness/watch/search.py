@@ -157,15 +157,12 @@ def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
     alerts = []
     for change in changes:
         alert = _alert(series, change, order, OFF * (change.index not in sure))
+        small = change.relative_change <= rules.tolerance(series)
         if change is wrong:
             alert = replace(alert, why=WRONG)
         if order.rank[alert.commit] <= floor:
             alert = alert.settled("accepted", why)
-        elif (
-            change is not wrong
-            and alert.worse
-            and change.relative_change <= rules.tolerance(series)
-        ):
+        elif small and change is not wrong and alert.worse:
             alert = replace(alert, why=SMALL, fails=False)
         alerts.append(alert)
     return alerts

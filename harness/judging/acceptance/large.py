@@ -351,9 +351,8 @@ class Look:
         From that magnitude on the bound leaves at least half of an element's digits.
         """
         sample, limit = Sample(self._axes), self.limit
-        few = {name: sample.of(node) for name, node in nodes.items()}
-        asked = few, self.arithmetic, limit, self.longest
-        bounds = Radii(*asked, rules=sample.rules()).bounds
+        asked = {n: sample.of(y) for n, y in nodes.items()}, self.arithmetic, limit
+        bounds = Radii(*asked, self.longest, rules=sample.rules()).bounds
         half = limit / self.arithmetic.step.roundoff**0.5
         blunt = {n: half * float(b.radius.max()) for n, b in bounds.items()}
         return {n: (share_of_silent(b, limit), blunt[n]) for n, b in bounds.items()}

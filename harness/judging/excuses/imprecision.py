@@ -195,12 +195,6 @@ def _matmul(sums: Precision, at: At) -> Error:
     return as_array(lost * (at.a @ at.b) / at.u)
 
 
-def _log1p(at: At) -> Error:
-    """The loss of log(1 + x) where 1 + x is rounded, and a small x with it."""
-    size = np.abs(1 + at.node.inputs[0].value).astype(np.float64)
-    return _near_one(at, at.roundoff / size)
-
-
 def _near_one(at: At, lost: Error) -> Error:
     """A loss beside 1, in E: at most |v|, lest the sign turn, but all for a tiny v."""
     lost = np.where(np.isfinite(lost), lost, 0.0)
@@ -248,7 +242,10 @@ def careless(
         "cumulative_sum": functools.partial(_cumulative_sum, sums),
         "scatter_add": lambda at: _lost(sums, at, _places(at.node)),
         "matmul": functools.partial(_matmul, sums),
-        "log1p": _log1p,
+        # log(1 + x), where 1 + x is rounded, and a small x with it.
+        "log1p": lambda at: _near_one(
+            at, at.roundoff / np.abs(1 + at.node.inputs[0].value).astype(np.float64)
+        ),
         "multiply": _saturated,
         # 1/2 + tanh(x / 2) / 2: two roundings of numbers near 1.
         "sigmoid": lambda at: _near_one(at, np.full(at.node.shape, 2 * at.roundoff)),

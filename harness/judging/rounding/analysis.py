@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array
 from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT, FEW_DRAWS
-from gradwatch.impls.graph import Node, as_array
+from gradwatch.impls.graph import SELECTIONS, Node, as_array
 
 Error = NDArray[np.float64]
 Table = dict[str, Callable[["At"], Error]]
@@ -359,7 +359,9 @@ def _sum(at: At) -> Error:
     if any(map(np.count_nonzero, (whole, of_a, of_b))):
         whole &= (np.rint(at.a) == at.a) & (np.rint(at.b) == at.b)
         whole &= at.v <= 1 / at.roundoff
-        far_a, far_b = at.a + at.u * ea, at.b + at.u * eb
+        # Of an unknown operand, whose sum is unknown, too, the draws show the moves.
+        moved = (at.u * np.where(e < np.inf, e, 0.0) for e in at.known)
+        far_a, far_b = map(np.add, (at.a, at.b), moved)
         of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
         of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
         lost = np.minimum(far_a, far_b)
@@ -376,6 +378,12 @@ def _sum(at: At) -> Error:
 def _product(at: At) -> Error:
     (ea, eb), a, b = at.inexact, at.a, at.b
     error: Error = at.v + at.underflow
+    # A mask selects: nothing is rounded. But a scalar 1 says that a step rounds, and of
+    # several maxima each may have a share.
+    chosen = {operation(unmoved(n)) for n in at.node.inputs}.intersection(SELECTIONS)
+    for mask, e in zip((a, b), at.known, strict=True):
+        if mask.ndim and not (chosen or e.any()) and ((mask == 0) | (mask == 1)).all():
+            error = np.where(at.v < at.arithmetic.step.smallest, at.underflow, 0.0)
     if ea is not None:
         error += b * ea
     if eb is not None:
