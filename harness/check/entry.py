@@ -303,16 +303,16 @@ class Session:
     ) -> Report:
         """Run all trials in all precisions; `inputs` holds argument lists by name."""
         started = time.monotonic()
+        if sum(given is not None for given in (inputs, shapes, cases)) > 1:
+            raise ValueError("of inputs, shapes and cases one alone can be given")
         if any(self.of_jax) and self.used is not framework("jax"):
             from gradwatch.harness.check.frameworks.bridge import tensor_of
 
             inputs = inputs and framework("jax").mapped(tensor_of, dict(inputs))
-        tensors = self.used.tensors((dict(inputs or {}), dict(kwargs or {})))
-        tensors += list(self.subject.state.values())
-        ours = {dtype_of(t.real) for t in tensors} & PRECISIONS.keys()
+        held = dict(inputs or {}), dict(kwargs or {}), dict(self.subject.state)
+        ours = {dtype_of(t.real) for t in self.used.tensors(held)} & PRECISIONS.keys()
         main = max(ours, key=lambda n: PRECISIONS[n].digits, default="float32")
-        settings = self.used.settings(self.device, self.compute)
-        with settings, self._with_the_way_round():
+        with self.used.settings(self.device, self.compute), self._with_the_way_round():
             trials = list[Trial]()
             for given in as_tuple(dtypes or main):
                 dtype = str(given).removeprefix("torch.")

@@ -236,6 +236,7 @@ def test_inputs_that_need_a_gradient_are_chosen_by_the_caller():
     [
         ({"shapes": ["3xy"]}, ValueError, "no shape"),
         ({}, ValueError, "nothing to run on"),
+        ({"inputs": [torch.ones(3)], "shapes": [(3,)]}, ValueError, "one alone"),
         ({"shapes": [(3,)], "dtypes": ["float31"]}, UnknownName, "float32"),
         ({"shapes": [(3,)], "device": "gpu"}, UnknownName, "cuda"),
         ({"shapes": [(3,)], "candidate": 3}, TypeError, "cannot be called"),
