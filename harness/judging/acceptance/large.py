@@ -120,9 +120,8 @@ class Look:
         order, dtype = graph.topological_order(nodes.values()), asked.dtype
         self.arithmetic, self.dtype = arithmetics(dtype, asked.compute)[0], dtype
         self.unsure, self.vague, self.hasty = False, False, hasty
-        self.judgements = dict[str, Judgement]()
-        self.skipped, self.far = set[str](), dict[str, Places]()
-        self.longest, self.limit = limits(order)
+        self.judgements, self.far = dict[str, Judgement](), dict[str, Places]()
+        self.skipped, (self.longest, self.limit) = set[str](), limits(order)
         self.size, self.operations = sum(n.size for n in order), len(order)
         self._axes = max(node.ndim for node in order if node.primitive is None)
         there = ((n, a) for n, a in got.items() if dtypes.get(n) == dtype)
@@ -206,6 +205,7 @@ class Look:
         self, got: Tensors, nodes: Mapping[str, Node], order: Sequence[Node]
     ) -> Mapping[str, list[Compared]]:
         """Evaluate tensors, and compare each block while it is in the cache."""
+        self._least = Least(self.arithmetic)  # without the values of other turns
         found = defaultdict[str, list[Compared]](list)
         for name, row, node in forward_in_blocks(nodes, passing(order)):
             if node.dtype.kind == "f" and node.size:
@@ -222,6 +222,7 @@ class Look:
         The positions of a tensor that may be wrong are those of its elements farthest
         off by ratio, by relative error and by error, and then of all that are off.
         """
+        self._least = Least(self.arithmetic)
         # Not a zero, or an input itself.
         same = node.primitive is not None or np.array_equal(got, node.value)
         if not (same and compared):
@@ -229,7 +230,6 @@ class Look:
             return True, 0.0, np.flatnonzero(off), 0.0
         limit, unit = self.room, self.arithmetic.step.roundoff
         silent, blunt = self._sampled[name]
-        self._least = Least(self.arithmetic)
         self.vague |= (vague := self.unsure or silent > MOST / 2)
         ratios = [ratio for one in compared for ratio in one[0]]
         if self.hasty and sum(one[1].size for one in compared) > MANY:
