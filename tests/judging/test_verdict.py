@@ -228,6 +228,23 @@ def test_each_row_may_take_any_member_of_the_subdifferential(shares, verdict):
     assert j.verdict == verdict, j.message
 
 
+@pytest.mark.parametrize(("lost", "passes"), [(0.0, True), (1e-5, False)])
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_in_windows_are_rounded_though_the_weights_are_0_and_1(
+    seed, lost, passes
+):
+    """With cotangents of 1, too, whose product with a mask rounds nothing."""
+    x = np.random.default_rng(seed).integers(-1, 1, (1, 1, 4, 4)).astype(np.float32)
+    dx, steps = np.zeros_like(x), {"size": 3, "stride": 1, "padding": 0}
+    for i, j in np.ndindex(2, 2):
+        window = (..., slice(i, i + 3), slice(j, j + 3))
+        top = x[window] == x[window].max()
+        dx[window] += top / np.float32(top.sum() * (1 + lost))
+    dy = np.ones((1, 1, 2, 2), np.float32)
+    (found,) = judge("max_pool2d", [x], dy, [dx], attributes=steps)
+    assert found.passes == passes, found.message
+
+
 @pytest.mark.parametrize(
     ("da", "db", "expected"),
     [
