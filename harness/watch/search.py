@@ -154,15 +154,14 @@ def _moves(series: Series, order: Order, rules: Rules) -> list[Alert]:
         others = (c for c in changes if abs(c.index - wrong.index) > OFF)
         changes = [wrong, *others]
     floor, why = _accepted(series, order, rules) if changes else (-1, "")
-    alerts = []
+    alerts, most = [], rules.tolerance(series)
     for change in changes:
         alert = _alert(series, change, order, OFF * (change.index not in sure))
-        small = change.relative_change <= rules.tolerance(series)
         if change is wrong:
             alert = replace(alert, why=WRONG)
         if order.rank[alert.commit] <= floor:
             alert = alert.settled("accepted", why)
-        elif small and change is not wrong and alert.worse:
+        elif change is not wrong and alert.worse and change.relative_change <= most:
             alert = replace(alert, why=SMALL, fails=False)
         alerts.append(alert)
     return alerts
