@@ -32,7 +32,7 @@ ENTRIES = [
     *("clamp", "copysign", "nn_functional_gelu", "where", "xlogy", "remainder"),
     *("amax", "cumprod", "logsumexp", "norm", "prod", "sort", "var_mean"),
     *("cat", "diagonal_scatter", "masked_scatter", "nn_functional_pad_reflect"),
-    *("permute_copy", "unbind_copy"),
+    *("permute_copy", "unbind_copy", "nextafter"),
     *("index_put", "index_add", "put", "scatter_add", "scatter_reduce_prod"),
     *("addbmm", "nn_functional_conv_transpose2d", "nn_functional_bilinear"),
     *("nn_functional_avg_pool2d", "nn_functional_max_pool2d"),

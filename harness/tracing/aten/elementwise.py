@@ -169,7 +169,7 @@ ON_FLOATS: dict[str, Rule] = {
     "gelu": _gelu,
     "sign": lambda x: graph.sign(x, at_tie=0.0),
     "round": _round,
-    "nextafter": lambda a, b: a * graph.where(graph.isnan(b), b, 1.0),  # a rounding
+    "nextafter": lambda a, b: a / graph.where(graph.isnan(b), b, 1.0),  # a rounding
     "angle": lambda x: graph.where(graph.isnan(x), x, _pi() * (x < 0.0)),
     "frexp": _frexp,
     "fake_quantize_per_tensor_affine_cachemask": lambda x, scale, zero, *ends: (
