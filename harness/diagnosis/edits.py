@@ -15,17 +15,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
-from gradwatch.impls.graph.expressions import NUMBERS, factored, places, written
+from gradwatch.impls.graph.expressions import NUMBERS, factored, region_of, written
 from gradwatch.impls.graph.forms import CURVES, Form, formed, forms
 from gradwatch.impls.graph.rewriting import At, Make, again, rerun
 
-Mask = NDArray[np.bool_]
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
 LAST = 9  # the rank of an explanation that is given only where no other is found
@@ -195,6 +193,30 @@ def near(source: Node, sweep: Sweep) -> list[Node]:
         return n.shape != source.shape, n not in sweep.known, distance
 
     return sorted(filter(fits, sweep.order), key=far)[:NEAREST]
+
+
+def lost(node: Node, along: Array, error: Array) -> Iterator[tuple[float, Edit]]:
+    """Edits that leave out some slices in a row, or count them twice, as of a block.
+
+    The sums of `along` over all elements are the projections of the tensor. With each
+    edit comes what it leaves of their error.
+    """
+    from scipy.spatial import KDTree  # takes as long to import as all of the judge
+
+    for axis, n in enumerate(node.shape if np.isfinite(along).all() else ()):
+        rest = tuple(i + 1 for i in range(node.ndim) if i != axis)
+        parts = along.reshape(-1, *node.shape).sum(rest)
+        sums = np.cumsum(np.c_[0 * error, parts], 1).T
+        off, at = KDTree(sums).query(sums - error, p=np.inf)
+        one, other = int(off.argmin()), int(at[off.argmin()])
+        start, end = sorted((one, other))
+        if 0 < end - start < n:
+            kept = np.ones((n, *[1] * (node.ndim - axis - 1)))
+            kept[start:end] = 0 if one < other else 2
+            how = "left out" if one < other else "counted twice"
+            where = region_of(np.broadcast_to(kept != 1, node.shape))[1]
+            made = {node: by(partial(np.multiply, kept), node)}
+            yield off.min(), Edit(LAST, f"{where} of {{term}} is {how}", (node,), made)
 
 
 # Of many nodes ----------------------------------------------------------------------
@@ -426,34 +448,3 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
         parts.append((3, f"{added:g} is added to {{term}}", lambda x: x + added))
     for rank, words, of in parts:
         yield Edit(rank, words, (node,), {node: by(of, *node.inputs)})
-
-
-def region_of(bad: Mask, alone: bool = True) -> tuple[Mask, str]:
-    """The box around the wrong elements, if nearly all in it are wrong, and its name.
-
-    The name is empty where there is none, or it is the whole tensor. One element of
-    a row stands for its column, unless it is `alone`.
-    """
-    box, named = np.ones_like(bad), []
-    if not bad.any():
-        return bad, ""
-    if bad.sum() == 1 and alone:
-        at = np.argwhere(bad)[0].tolist()
-        return bad, "the last element" if bad.flat[-1] else f"the element {at}"
-    for axis in range(bad.ndim):
-        wrong = bad.any(tuple(i for i in range(bad.ndim) if i != axis), keepdims=True)
-        box &= wrong
-        if not wrong.all():
-            along = f" along axis {axis}" if bad.ndim > 1 else ""
-            named.append(places(wrong.ravel()) + along)
-    return (box, " and ".join(named)) if bad.sum() >= 0.9 * box.sum() else (bad, "")
-
-
-def split(bad: Mask, alike: Mapping[str, Array]) -> str:
-    """The interval of a value that separates wrong from right elements, in words."""
-    for name, array in alike.items() if 1 < bad.sum() < bad.size - 1 else ():
-        for text, seen in ((name, array), (f"|{name}|", np.abs(array))):
-            low, high, rest = seen[bad].min(), seen[bad].max(), seen[~bad]
-            if bad.sum() > 3 and ((rest < low) | (rest > high)).all():
-                return f"those where {text} is {low:.4g} to {high:.4g}"
-    return ""

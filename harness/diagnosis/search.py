@@ -22,7 +22,7 @@ from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
-from gradwatch.impls.graph.expressions import factored, written
+from gradwatch.impls.graph.expressions import factored, region_of, split, written
 from gradwatch.impls.graph.parts import Box
 
 EACH = 150_000  # steps of a call's search, some 2 s: any machine finds the same
@@ -351,6 +351,11 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
     near = max(room / 100, 16 * min((off for off, _ in chances), default=0.0))
     chances.sort(key=lambda one: (one[0] > near, one[1].rank, one[0]))
     yield from (edit for _, edit in chances[:MOST])
+    if name in case.open():
+        along = {n: w * case.sweep.values[n].ravel() for n, w in of.items()}
+        found = (one for n in along for one in edits.lost(n, along[n], error))
+        few = sorted(found, key=lambda one: one[0])[:MOST]
+        yield from (edit for off, edit in few if off <= room)
     many = case.digits >= SHARP and case.got[name].size >= MANY
     if moves and many and name in case.open():
         yield from _pairs(error, room, moves)
@@ -487,7 +492,7 @@ def _common(case: Case, name: str) -> str:
     if not bad.any():
         return f"no element of {name} is off by more than roundings, but all together"
     most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))
-    count, where = int(bad.sum()), edits.region_of(bad)[1]
+    count, where = int(bad.sum()), region_of(bad)[1]
     values = (*case.sweep.names, *edits.near(node, case.sweep))
     alike = {case.sweep.quoted(n): n.value for n in values if n not in case.sweep.ends}
     alike = {n: v for n, v in alike.items() if v.shape == bad.shape}
@@ -502,7 +507,7 @@ def _common(case: Case, name: str) -> str:
             return f"{said}: perhaps something is computed or kept in it"
     seen = "looked at " if case.sweep.parts else ""
     share = f"{count} of {bad.size} elements {seen}of {name} are wrong"
-    where = edits.split(bad, alike) if seen or not where else where
+    where = split(bad, alike) if seen or not where else where
     return f"{share}: {where}" if where else share
 
 

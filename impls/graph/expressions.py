@@ -1,6 +1,6 @@
 """A node in a reader's terms: an expression such as `x - sum(x) / 8` or `h[:, 2:4]`.
 
-Also a factor, and positions along an axis.
+Also a factor, positions along an axis, and what tells some elements from others.
 """
 
 from __future__ import annotations
@@ -135,5 +135,38 @@ def places(wrong: Array) -> str:
     if step > 1 and at == [*range(start, at[-1] + 1, step)]:
         which = "the last of every block of" if start == step - 1 else "one of every"
         return f"{which} {step} of {n}"
+    if len(at) == at[-1] - start + 1:
+        return f"slices {start} to {at[-1]} of {n}"
     more = ", ..." if len(at) > 4 else ""
     return f"slices {', '.join(map(str, at[:4]))}{more} of {n}"
+
+
+def region_of(bad: Array, alone: bool = True) -> tuple[Array, str]:
+    """The box around the wrong elements, if nearly all in it are wrong, and its name.
+
+    The name is empty where there is none, or it is the whole tensor. One element of
+    a row stands for its column, unless it is `alone`.
+    """
+    box, named = np.ones_like(bad), list[str]()
+    if not bad.any():
+        return bad, ""
+    if bad.sum() == 1 and alone:
+        at = np.argwhere(bad)[0].tolist()
+        return bad, "the last element" if bad.flat[-1] else f"the element {at}"
+    for axis in range(bad.ndim):
+        wrong = bad.any(tuple(i for i in range(bad.ndim) if i != axis), keepdims=True)
+        box &= wrong
+        if not wrong.all():
+            along = f" along axis {axis}" if bad.ndim > 1 else ""
+            named.append(places(wrong.ravel()) + along)
+    return (box, " and ".join(named)) if bad.sum() >= 0.9 * box.sum() else (bad, "")
+
+
+def split(bad: Array, alike: Mapping[str, Array]) -> str:
+    """The interval of a value that separates wrong from right elements, in words."""
+    for name, array in alike.items() if 1 < bad.sum() < bad.size - 1 else ():
+        for text, seen in ((name, array), (f"|{name}|", np.abs(array))):
+            low, high, rest = seen[bad].min(), seen[bad].max(), seen[~bad]
+            if bad.sum() > 3 and ((rest < low) | (rest > high)).all():
+                return f"those where {text} is {low:.4g} to {high:.4g}"
+    return ""
