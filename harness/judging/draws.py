@@ -196,15 +196,20 @@ class Draws:
         sources = dict.fromkeys(s for node in choices for s in node.inputs)
         draws = Draws(self.errors, topological_order(sources), once=self.once)
         gaps = {n: _gap(n, *(s.value for s in n.inputs)) for n in choices}
-        moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
-        for values in draws.pairs(PILOTS, sources.keys()):
+        # All that is allowed at once may move a normed value no farther than its end.
+        small = 1.0 if self.once else 1 / self.errors.limit
+        moved = {s: dict[Node, Any](dict.fromkeys(choices, 0.0)) for s in (1.0, small)}
+        for share, number in itertools.product(moved, range(PILOTS)):
+            values, of_it = draws.pair(number, sources.keys(), share), moved[share]
             for node in choices:
                 for side in zip(*(values[s] for s in node.inputs), strict=True):
                     change = (_gap(node, *side) - gaps[node]).astype(np.float64)
-                    moved[node] = np.hypot(moved[node], change / (2 * PILOTS) ** 0.5)
+                    change /= share * (2 * PILOTS) ** 0.5
+                    of_it[node] = np.hypot(of_it[node], change)
         reach = SELDOM if self.once else REACH / draws.scale
-        for node, move in moved.items():
+        for node in choices:
             apart = np.abs(gaps[node])
+            move = functools.reduce(np.maximum, (by[node] for by in moved.values()))
             # A move is nan outside of a function's domain: nothing is certain there.
             self.open[node] = np.isfinite(apart) & (move != 0) & ~(apart > reach * move)
             if self.once:

@@ -80,7 +80,7 @@ def spread(
 ) -> dict[str, Error]:
     """The radius of each tensor, infinite where the spread may not accuse.
 
-    It costs 2 * (PAIRS + 1) to 2 * (PAIRS + TESTED) evaluations, 2 * PILOTS of the
+    It costs 2 * (PAIRS + 1) to 2 * (PAIRS + TESTED) evaluations, 4 * PILOTS of the
     operands of choices, and is the same every time. With errors `beside` these it is
     the radius of the excess over them. `again` rounds a product for each use.
     """
