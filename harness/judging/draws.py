@@ -196,24 +196,23 @@ class Draws:
         sources = dict.fromkeys(s for node in choices for s in node.inputs)
         draws = Draws(self.errors, topological_order(sources), once=self.once)
         gaps = {n: _gap(n, *(s.value for s in n.inputs)) for n in choices}
-        # All that is allowed at once may move a normed value no farther than its end.
-        small = 1.0 if self.once else 1 / self.errors.limit
-        moved = {s: dict[Node, Any](dict.fromkeys(choices, 0.0)) for s in (1.0, small)}
-        for share, number in itertools.product(moved, range(PILOTS)):
-            values, of_it = draws.pair(number, sources.keys(), share), moved[share]
+        moved: dict[Node, Any] = dict.fromkeys(choices, 0.0)
+        # Of a normed value, which has an end, large moves tell less than small ones.
+        reach, small = (SELDOM, 1.0) if self.once else (REACH, 1 / self.errors.limit)
+        for share, number in itertools.product((reach, small), range(PILOTS)):
+            values = draws.pair(number, sources.keys(), share)
             for node in choices:
                 for side in zip(*(values[s] for s in node.inputs), strict=True):
-                    change = (_gap(node, *side) - gaps[node]).astype(np.float64)
-                    change /= share * (2 * PILOTS) ** 0.5
-                    of_it[node] = np.hypot(of_it[node], change)
-        reach = SELDOM if self.once else REACH / draws.scale
-        for node in choices:
+                    change = np.abs(_gap(node, *side) - gaps[node]).astype(np.float64)
+                    moved[node] = np.maximum(moved[node], reach / share * change)
+        for node, move in moved.items():
             apart = np.abs(gaps[node])
-            move = functools.reduce(np.maximum, (by[node] for by in moved.values()))
             # A move is nan outside of a function's domain: nothing is certain there.
-            self.open[node] = np.isfinite(apart) & (move != 0) & ~(apart > reach * move)
+            self.open[node] = np.isfinite(apart) & (move != 0) & ~(apart > move)
             if self.once:
-                self.shares[node] = np.maximum(chances(node, apart, move), least)
+                self.shares[node] = np.maximum(
+                    chances(node, apart, move / reach), least
+                )
 
     def add_to(self, sums: Mapping[Node, Any], count: int, least: float = 0.0) -> None:
         """Add the deviations of each node in `count` pairs to its sums."""

@@ -242,3 +242,37 @@ def test_what_constants_decide_is_no_number_that_an_input_moves():
 
     x = torch.randn(5, generator=torch.manual_seed(0))
     trace(scaled, [x]).refuse_contested("float32")
+
+
+def signed(a, b, c):
+    """Of a difference the sign alone, nearly, as of a norm over two numbers."""
+    d = 1e8 * (0.7 * a - 0.7 * b)
+    return torch.relu(d / torch.sqrt(d * d + 1) + c)
+
+
+class Unmasked(torch.autograd.Function):
+    """Its gradient by c ignores the sign."""
+
+    @staticmethod
+    def forward(ctx, a, b, c):
+        with torch.enable_grad():
+            ctx.given = [t.detach().requires_grad_() for t in (a, b, c)]
+            ctx.y = signed(*ctx.given)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, dy):
+        return *torch.autograd.grad(ctx.y, ctx.given[:2], dy), dy
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_sign_of_a_rounding_error_is_contested_however_large_its_norm(seed):
+    """From 1, its end, it moves far by a radius, and no farther by all allowed ones."""
+    rng = torch.Generator().manual_seed(seed)
+    a, c = 1 + torch.rand(200, generator=rng), torch.zeros(200)
+    apart = torch.randint(-3, 4, (200,), generator=rng)
+    for step in (2.0**-23, 0.1):
+        given = [a, a + step * apart, c]
+        assert not gradwatch.check(signed, inputs=given, quick=True).failures
+    report = gradwatch.check(signed, Unmasked.apply, given, quick=True)
+    assert [row.judgement.tensor for row in report.failures] == ["dc"]

@@ -388,6 +388,23 @@ def test_a_running_sum_without_its_own_element_is_named() -> None:
     assert "left out of the running sum at its place" in said
 
 
+@pytest.mark.parametrize(
+    ("rows", "where", "how"),
+    [
+        (lambda a: a[3:].sum(0), "the first 3 of 5", "left out"),
+        (lambda a: a[[0, 3, 4]].sum(0), "slices 1 to 2 of 5", "left out"),
+        (lambda a: a.sum(0) + a[2:4].sum(0), "slices 2 to 3 of 5", "counted twice"),
+    ],
+)
+def test_a_block_of_rows_that_a_sum_lacks_or_has_twice_is_named(
+    rows: Callable[[Any], Any], where: str, how: str
+) -> None:
+    _, dweight, dbias = said(layer_norm(rows=rows))
+    assert f"* weight` is {how}: with this, all 12 elements agree" in dweight
+    assert dweight.startswith(f"{where} along axis 0 of the term through `")
+    assert dbias.startswith(f"{where} along axis 0 of dy is {how}: with this, all")
+
+
 def test_two_mistakes_at_once_are_both_named() -> None:
     """Mean and variance are constants, as in a backward for evaluation."""
     (sentence, *_) = said(layer_norm(shift=0, scale=0))
