@@ -156,8 +156,9 @@ def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
     for node in sweep.flowing:
         rule, i = sweep.made.get(node, (node, None))
         of = rule.primitive, sweep.record.places.get(rule), i
-        groups[node.primitive, node.shape, of].append(node)
-    for copies in groups.values():
+        for given in ((), tuple(n.primitive for n in rule.inputs)):
+            groups[node.primitive, node.shape, of, given].append(node)
+    for copies in dict.fromkeys(map(tuple, groups.values())):
         rows = [defaultdict[Any, list[Edit]](list) for _ in copies]
         for row, node in zip(rows, copies, strict=True):
             for edit in local(node, sweep, digits):

@@ -298,7 +298,7 @@ def _likely(case: Case) -> Iterator[Edit]:
         yield from _of_tensors(case) if case.open() else ()
     for rows in (edits.repeated, edits.broad):
         if case.open():
-            yield from rows(case.sweep, case.digits)
+            yield from sorted(rows(case.sweep, case.digits), key=lambda e: e.rank)
     if not case.outputs and case.open() and not case.sweep.parts:
         yield from _of_functions(case, "in the function that is differentiated, ")
 

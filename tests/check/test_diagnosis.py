@@ -314,3 +314,45 @@ def test_a_step_whose_line_is_not_known_has_no_empty_brackets():
     sweep = SimpleNamespace(lines={1: Place("a.py", 1), 2: Place("", 0)})
     assert Sweep.line(sweep, 1) == " (a.py:1: )"
     assert Sweep.line(sweep, 2) == Sweep.line(sweep, 3) == ""
+
+
+def scan(x, k):
+    """Of a long loop the edits are many: the likeliest are tried first."""
+    h, ys = 0 * x[0], []
+    for i in range(8):
+        h = torch.sigmoid(k[i]) * h + torch.tanh(x[i]) * functional.softplus(k[i])
+        ys.append(torch.sin(h) * x[i] + torch.cos(h) * k[i])
+    return torch.stack(ys)
+
+
+def scan_forward(x, k):
+    return scan(x, k), x, k
+
+
+def scan_backward(decays):
+    def backward(dy, x, k):
+        s, t, p = torch.sigmoid(k), torch.tanh(x), functional.softplus(k)
+        hs = [0 * x[0]]
+        for i in range(8):
+            hs.append(s[i] * hs[-1] + t[i] * p[i])
+        h, dh = torch.stack(hs[1:]), 0 * x[0]
+        dx, dk = dy * torch.sin(h), dy * torch.cos(h)
+        for i in reversed(range(8)):
+            dh = dh + dy[i] * (torch.cos(h[i]) * x[i] - torch.sin(h[i]) * k[i])
+            dx[i] += dh * (1 - t[i] ** 2) * p[i]
+            dk[i] += dh * (t[i] * s[i] + hs[i] * s[i] * (1 - s[i]))
+            dh = dh * s[i] if decays else dh
+        return dx, dk
+
+    return backward
+
+
+def test_a_step_that_is_wrong_in_each_pass_of_a_long_loop_is_named():
+    shapes = ["=8x5", "=8x5"]
+    for decays in (True, False):
+        kernel = function(scan_forward, scan_backward(decays))
+        report = gradwatch.check(scan, kernel, shapes=shapes, quick=True)
+        said = [row.judgement.diagnosis for row in report.failures]
+        assert bool(said) != decays
+    assert all("1 stands for `sigmoid(k[" in one for one in said)
+    assert all("in each of 7 copies" in one for one in said)
