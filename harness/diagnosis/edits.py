@@ -156,7 +156,7 @@ def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
     for node in sweep.flowing:
         rule, i = sweep.made.get(node, (node, None))
         of = rule.primitive, sweep.record.places.get(rule), i
-        for given in ((), tuple(n.primitive for n in rule.inputs)):
+        for given in (tuple(n.primitive for n in rule.inputs), ()):
             groups[node.primitive, node.shape, of, given].append(node)
     for copies in dict.fromkeys(map(tuple, groups.values())):
         rows = [defaultdict[Any, list[Edit]](list) for _ in copies]
@@ -210,10 +210,9 @@ def lost(node: Node, along: Array, error: Array) -> Iterator[tuple[float, Edit]]
         sums = np.cumsum(np.c_[0 * error, parts], 1).T
         off, at = KDTree(sums).query(sums - error, p=np.inf)
         one, other = int(off.argmin()), int(at[off.argmin()])
-        start, end = sorted((one, other))
-        if 0 < end - start < n:
+        if 0 < abs(one - other) < n:
             kept = np.ones((n, *[1] * (node.ndim - axis - 1)))
-            kept[start:end] = 0 if one < other else 2
+            kept[min(one, other) : max(one, other)] = 0 if one < other else 2
             how = "left out" if one < other else "counted twice"
             where = region_of(np.broadcast_to(kept != 1, node.shape))[1]
             made = {node: by(partial(np.multiply, kept), node)}

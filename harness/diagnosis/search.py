@@ -30,7 +30,7 @@ FEW = 8  # elements that are looked at of a large vector
 CHANGES = "it changes from run to run: a second one gave other bits"
 WRONG = ("disagree", "nonfinite")
 PROBES = 4  # random projections of a tensor with which edits are compared
-MOST = 48  # edits that are evaluated in full for one tensor
+MOST, AHEAD = 48, 80  # edits of a tensor tried in full; of loops, read for each tried
 SAME = 1e-6  # relative difference at another point below which two edits are the same
 BITS = 96  # of all elements, 4 of float32: many edits fit fewer by chance
 SEVERAL = 3  # explanations beside which none is certain
@@ -290,15 +290,16 @@ def _likely(case: Case) -> Iterator[Edit]:
     """Edits that may be the mistake, cheap ones first, until all is explained."""
     for n in case.wrong:
         yield from edits.regions(case.sweep, n, case.got[n], case.tolerance[n])
-    if not case.outputs:
-        yield from _of_tensors(case)
+    yield from () if case.outputs else _of_tensors(case)
     yield from _of_numbers(case)
     if case.outputs:
         yield from _of_functions(case) if not case.sweep.parts else ()
         yield from _of_tensors(case) if case.open() else ()
     for rows in (edits.repeated, edits.broad):
-        if case.open():
-            yield from sorted(rows(case.sweep, case.digits), key=lambda e: e.rank)
+        made = rows(case.sweep, case.digits) if case.open() else iter(())
+        left = AHEAD * (case.steps - case.sweep.spent) / len(case.sweep.order)
+        while some := [edit for _, edit in zip(range(int(left)), made, strict=False)]:
+            yield from sorted(some, key=lambda edit: edit.rank)
     if not case.outputs and case.open() and not case.sweep.parts:
         yield from _of_functions(case, "in the function that is differentiated, ")
 
