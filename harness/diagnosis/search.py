@@ -352,9 +352,10 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
     near = max(room / 100, 16 * min((off for off, _ in chances), default=0.0))
     chances.sort(key=lambda one: (one[0] > near, one[1].rank, one[0]))
     yield from (edit for _, edit in chances[:MOST])
-    if name in case.open():
-        along = {n: w * case.sweep.values[n].ravel() for n, w in of.items()}
-        found = (one for n in along for one in edits.lost(n, along[n], error))
+    if name in case.open() and not case.late(EACH / 4):
+        case.sweep.spend([*of] * PROBES)
+        pairs = ((n, w * case.sweep.values[n].ravel()) for n, w in of.items())
+        found = (one for n, along in pairs for one in edits.lost(n, along, error))
         few = sorted(found, key=lambda one: one[0])[:MOST]
         yield from (edit for off, edit in few if off <= room)
     many = case.digits >= SHARP and case.got[name].size >= MANY
