@@ -477,7 +477,7 @@ class Growth:
     """The growth of rounding errors from step to step of an evaluation."""
 
     def __init__(self, right: Reference) -> None:
-        self.sweep, self.arithmetic = Sweep(right.build, "first"), right.arithmetics[-1]
+        self.sweep, self.arithmetic = Sweep(right.built, "first"), right.arithmetics[-1]
         order, self.least = self.sweep.order, self.arithmetic.step.roundoff
         self.errors = running_errors(order, self.arithmetic, right.limit)
         draws = Draws(self.errors, order, once=True)

@@ -19,7 +19,7 @@ from gradwatch.harness.diagnosis.sweep import Array, Edit, Sweep
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import FULL, Question
-from gradwatch.harness.judging.reference import Reference
+from gradwatch.harness.judging.reference import ABSORBED, Reference
 from gradwatch.harness.judging.verdict import allowed
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import factored, region_of, split, written
@@ -101,9 +101,11 @@ class Case:
 
         The tolerance is the judge's own, limit times radius.
         """
-        known = (j.convention for j in judgements if j.convention in right.graphs)
-        ties = next(known, "first")
-        self.sweep, self.steps = Sweep(right.build, ties), steps
+        known = {*right.graphs, *ABSORBED}
+        ties = next(
+            (j.convention for j in judgements if j.convention in known), "first"
+        )
+        self.sweep, self.steps = Sweep(right.built, ties), steps
         self.right = self.sweep.gradients(self.sweep.values)
         given = {n: np.asarray(a, right.wide) for n, a in got.items() if a is not None}
         shapes = {n: value.shape for n, value in self.right.items()}
@@ -112,7 +114,7 @@ class Case:
         self.wrong = [name for name in wrong if name in self.got]
         ends = {n: self.sweep.tensors[n].inputs[0] for n in self.wrong}
         self.outputs = {n: y for n, y in ends.items() if y not in self.sweep.flows}
-        self.tolerance = {n: allowed(right, "first", n) for n in self.got}
+        self.tolerance = {n: allowed(right, ties, n) for n in self.got}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.step.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff

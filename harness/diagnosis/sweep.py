@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.orders import is_second
+from gradwatch.harness.judging.reference import choosing
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import expression, is_number
@@ -72,9 +73,9 @@ class Sweep:
         spent: Steps that were computed, each with some `ELEMENTS` elements.
     """
 
-    def __init__(self, build: Callable[[], Mapping[str, Node]], ties: str) -> None:
-        with graph.recording() as record, graph.ties(ties):
-            nodes = build()
+    def __init__(self, build: Callable[[str], Mapping[str, Node]], ties: str) -> None:
+        with graph.recording() as record:
+            nodes = build(ties)
         self.record = record
         # A node of its own for each, so that an edit of one changes no other.
         same = graph.PRIMITIVES["reshape"]
@@ -166,7 +167,7 @@ class Sweep:
             if node in edit.edits:
                 new[node] = edit.edits[node](now if node.inputs else lambda n: n)
         ends = {n: now(n.inputs[0]) for n in self.ends if n.inputs[0] not in self.flows}
-        with graph.ties(self.ties):
+        with choosing(self.ties):
             ys, dys = zip(*((now(y), dy) for y, dy in self.pairs), strict=True)
             parts = graph.gradient(ys, dys, self.leaves)
         for leaf, part in zip(self.leaves, parts, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -22,12 +22,24 @@ from gradwatch.harness.judging.precisions import (
     name_of,
 )
 from gradwatch.harness.judging.radii import Nodes, Radii
-from gradwatch.harness.judging.rounding.analysis import limits, operation
-from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE
+from gradwatch.harness.judging.rounding.analysis import (
+    arithmetic_of,
+    limits,
+    operation,
+)
+from gradwatch.harness.judging.rounding.thresholds import (
+    AS_A_WHOLE,
+    SAYS_NOTHING,
+    SMALL,
+)
 from gradwatch.harness.judging.spread import PAIRS
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
+from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.rewriting import absorb, absorbs
 
+#: Readings of a sum whose smaller operand is far below its last place.
+ABSORBED = ("absorbed", "kept")
 #: Gives the nodes of tensors by name, not evaluated, for leaves of a type.
 Build = Callable[[np.dtype[Any]], Nodes]
 
@@ -111,19 +123,15 @@ class Reference:
             self.graphs = {"first": _evaluated(self.build)}
         order = graph.topological_order(self.graphs["first"].values())
         self.longest, self.limit = limits(order)
-        ways: dict[str, contextlib.AbstractContextManager[Any]] = {}
-        if self.choices:
-            ways = {name: graph.ties(name) for name in graph.TIES[1:]}
-        if any(choice.indexed for choice in self.choices):
-            ways[graph.SHARED] = graph.ties(graph.SHARED)
+        ways = [*graph.TIES[1:]] if self.choices else []
+        ways += [graph.SHARED] if any(c.indexed for c in self.choices) else []
         compared = (n.inputs for n in order if operation(n) == "compare")
         met = (a.floating and (a.value == b.value).any() for a, b in compared)
         outputs = asked.outputs and functools.partial(asked.outputs, wide)
         if outputs and any(met) and _continuous(outputs):
-            ways[OTHER_SIDE] = graph.other_side()
-        for name, way in ways.items():
-            with way:
-                nodes = _evaluated(self.build)
+            ways.append(OTHER_SIDE)
+        for name in ways:
+            nodes = _evaluated(functools.partial(self.built, name))
             pairs = {
                 n: (a.value, nodes[n].value) for n, a in self.graphs["first"].items()
             }
@@ -160,9 +168,41 @@ class Reference:
         """The rounding radii, by default in the narrowest arithmetic."""
         way = convention, arithmetic or self.arithmetics[-1]
         if way not in self._radii:
-            given = self.graphs[convention], way[1], self.limit, self.longest
-            self._radii[way] = Radii(*given)
+            nodes = self.graphs.get(convention) or self.absorbed[convention]
+            self._radii[way] = Radii(nodes, way[1], self.limit, self.longest)
         return self._radii[way]
+
+    @functools.cached_property
+    def absorbed(self) -> Mapping[str, Nodes]:
+        """The tensors where sums lose operands far below their last place, or keep all.
+
+        There are none where no such operand is over a tenth: functions with a scale of
+        1, as exp, hardly feel less. Nothing keeps more than float64.
+        """
+        order, names = self.radii().order, ABSORBED[: 1 + (self.dtype != "float64")]
+        if all(absorbs(node, *self._lost(node)) is None for node in order):
+            return {}
+        return {name: self.built(name) for name in names}
+
+    def built(self, convention: str) -> Nodes:
+        """The nodes of a convention, or of a reading of absorbed operands, anew."""
+        with choosing(convention):
+            nodes = self.build()
+        if convention in ABSORBED:
+            absorb(nodes.values(), self._lost, kept=convention == "kept")
+        return nodes
+
+    def _lost(self, node: Node) -> tuple[float, float]:
+        """The share of a sum below which an operand is lost, and what is felt of it."""
+        step = arithmetic_of(node, self.arithmetics[-1]).step
+        return SMALL * step.roundoff, SAYS_NOTHING
+
+
+def choosing(convention: str) -> contextlib.AbstractContextManager[Any]:
+    """Build nodes inside by a convention."""
+    if convention == OTHER_SIDE:
+        return graph.other_side()
+    return graph.ties("first" if convention in ABSORBED else convention)
 
 
 def wider(precision: Precision) -> np.dtype[Any]:

@@ -116,7 +116,7 @@ class _Tensor:
 
     @property
     def node(self) -> Node:
-        return self.right.graphs[self.convention][self.tensor]
+        return self.radii().nodes[self.tensor]
 
     @property
     def own(self) -> Arithmetic:
@@ -303,7 +303,8 @@ class _Tensor:
 
 def allowed(right: Reference, convention: str, tensor: str) -> Error:
     """The tolerance of each element of a tensor, in the narrowest arithmetic."""
-    asked = _Tensor(right, convention, tensor, right.graphs[convention][tensor].value)
+    value = right.radii(convention).nodes[tensor].value
+    asked = _Tensor(right, convention, tensor, value)
     radius, _ = asked._radius(asked.own)
     with np.errstate(all="ignore"):
         return np.asarray(right.limit * radius)
@@ -360,7 +361,18 @@ def _judgement(
         message = f"{tensor}: {fault}"
         return Judgement(tensor, "malformed", limit=right.limit, message=message)
     asked = _Tensor(right, convention, tensor, got.astype(right.wide), (*tensors,))
-    for arithmetic in right.arithmetics:
+    judgement = _told(asked)
+    if judgement.verdict == "vacuous" and right.absorbed:
+        # Rounding may lose an operand or keep it: both are known.
+        ways = (replace(asked, convention=name) for name in right.absorbed)
+        told = [replace(_told(way), convention=way.convention) for way in ways]
+        judgement = max(told, key=lambda j: 2 * j.passes - (j.verdict == "vacuous"))
+    return judgement
+
+
+def _told(asked: _Tensor) -> Judgement:
+    """The judgement in the first arithmetic that explains a tensor, or an excuse."""
+    for arithmetic in asked.right.arithmetics:
         judgement = asked.judged(arithmetic)
         if judgement.verdict in ("agree", "convention", "vacuous"):
             return replace(judgement, compute=arithmetic.name)

@@ -7,12 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.impls.graph.engine import Array, Node, as_array, computed
+from gradwatch.impls.graph.arithmetic import multiply
+from gradwatch.impls.graph.choices import where
+from gradwatch.impls.graph.engine import (
+    PRIMITIVES,
+    Array,
+    Node,
+    as_array,
+    computed,
+    rounded_to,
+    topological_order,
+    variable,
+)
 
 At = Callable[[Node], Any]  # a node's value; or a node for it, where steps are made
 Make = Callable[[At], Any]
 #: New values by node, as functions of the values of others.
 Edits = Mapping[Node, Make]
+
+_SUMS = PRIMITIVES["add"], PRIMITIVES["subtract"]
 
 
 @np.errstate(all="ignore")
@@ -39,3 +52,47 @@ def again(node: Node, inputs: Sequence[Any], **changed: Any) -> Any:
     if isinstance(inputs[0], Node):
         return Node(step, tuple(inputs), how)
     return as_array(step.compute(*inputs, **how))
+
+
+def absorbs(node: Node, share: float, least: float) -> tuple[Array, Array] | None:
+    """Where each operand of a sum is below a share of the other; None if nowhere.
+
+    So it is where none of them is over `least`.
+    """
+    if node.primitive not in _SUMS or node.dtype.kind != "f" or not node.ndim:
+        return None
+    a, b = (np.abs(source.value) for source in node.inputs)
+    with np.errstate(all="ignore"):
+        pairs = [(a, b), (b, a)]
+        gone = [(x > 0) & (x < share * y) & (y < np.inf) for x, y in pairs]
+        felt = ((gone[0] | gone[1]) & (np.minimum(a, b) > least)).any()
+    return (gone[0], gone[1]) if felt else None
+
+
+def absorb(
+    nodes: Iterable[Node], how: Callable[[Node], tuple[float, float]], *, kept: bool
+) -> None:
+    """Let sums of a graph lose small operands for certain, or keep them all.
+
+    A score beside a mask of -1e9 is lost where their sum is rounded to float32, and
+    kept where nothing rounds it; in between there is nothing.
+
+    Args:
+        nodes: The ends of the graph, whose sums are changed in their place: what is
+            known of a node stays true.
+        how: Gives the other arguments of `absorbs` for a node.
+        kept: Whether these sums have the rounding of float64, and lose nothing.
+    """
+    for node in topological_order(nodes):
+        if (gone := absorbs(node, *how(node))) is None:
+            continue
+        with rounded_to(node.precision):
+            usual = again(node, node.inputs)
+            ones = (variable(np.where(g, 0.0, 1.0).astype(node.dtype)) for g in gone)
+            made = again(node, [*map(multiply, node.inputs, ones)])
+        if kept:
+            with rounded_to("float64"):
+                made = again(node, node.inputs)
+            made = where(variable(gone[0] | gone[1]), made, usual)
+        node.primitive, node.inputs = made.primitive, made.inputs
+        node.hold(made.value)

@@ -1,6 +1,7 @@
 """Ordinary networks are judged, and a gradient that is lost in one of their layers."""
 
 import copy
+from functools import partial
 
 import pytest
 
@@ -371,6 +372,24 @@ MASKS = {
 }
 
 
+def attended(x, weight, mask, layers, type_of_scores=None):
+    """Attention in which one row is wholly masked, by what is added to its scores."""
+    seen = torch.tril(torch.ones(8, 8, dtype=torch.bool)).clone()
+    seen[2] = False
+    for _ in range(layers):
+        x = torch.nn.functional.layer_norm(x, (4,))
+        scores = x @ weight @ x.mT / 4
+        masked = mask(seen, scores).to(type_of_scores or x.dtype)
+        x = x + (scores + masked).softmax(-1).to(x.dtype) @ x
+    return x
+
+
+def inputs_in(dtype):
+    rng = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 8, 4, generator=rng), torch.randn(4, 4, generator=rng) / 4]
+    return [x.to(dtype) for x in inputs]
+
+
 @pytest.mark.parametrize(
     ("layers", "dtype"), [(1, torch.float32), (12, torch.float32), (3, torch.bfloat16)]
 )
@@ -382,22 +401,40 @@ def test_a_row_that_is_wholly_masked_is_judged(mask, layers, dtype):
     bound of the score is known, as behind many layers.
     """
 
-    def attended(x, weight):
-        seen = torch.tril(torch.ones(8, 8, dtype=torch.bool)).clone()
-        seen[2] = False
-        for _ in range(layers):
-            x = torch.nn.functional.layer_norm(x, (4,))
-            scores = x @ weight @ x.mT / 4
-            x = x + (scores + mask(seen, scores)).softmax(-1) @ x
-        return x
-
     def without(x, weight):
-        return attended(x, weight.detach() + 0 * weight)
+        return attended(x, weight.detach() + 0 * weight, mask, layers)
 
-    rng = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(2, 8, 4, generator=rng), torch.randn(4, 4, generator=rng) / 4]
-    inputs = [x.to(dtype) for x in inputs]
-    right = check(attended, inputs=inputs, quick=True)
+    function, inputs = partial(attended, mask=mask, layers=layers), inputs_in(dtype)
+    right = check(function, inputs=inputs, quick=True)
     assert {j.verdict for j in right} == {"agree"}, str(right)
-    wrong = check(attended, without, inputs, quick=True)
+    wrong = check(function, without, inputs, quick=True)
     assert {j.tensor for j in wrong if j.verdict == "disagree"} == {"dweight"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "dtype", "masked"),
+    [
+        (1, torch.float32, -1e9),
+        (12, torch.float32, -1e9),
+        (3, torch.bfloat16, -1e4),
+        (3, torch.float16, torch.finfo(torch.float16).min),
+        (1, torch.float16, -1e4),
+    ],
+)
+def test_a_score_is_lost_beside_a_mask_or_kept(layers, dtype, masked):
+    """In the type of the scores, where float64 has them all; or not, in float64."""
+
+    def mask(seen, like):
+        return (1 - seen.to(like.dtype)) * masked
+
+    def of_mask(weight, **how):
+        return lambda x, w: attended(x, weight(w), mask, layers, **how)
+
+    function, inputs = of_mask(torch.clone), inputs_in(dtype)
+    for right in (function, of_mask(torch.clone, type_of_scores=torch.float64)):
+        found = check(function, right, inputs, quick=True)
+        assert {j.verdict for j in found} == {"agree"}, str(found)
+    wrong = check(function, of_mask(lambda w: w.detach() + 0 * w), inputs, quick=True)
+    assert {j.tensor for j in wrong if j.verdict == "disagree"} == {"dw"}
+    (row,) = wrong.failures
+    assert row.judgement.diagnosis.startswith("dw is zero everywhere")

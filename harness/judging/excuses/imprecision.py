@@ -72,7 +72,10 @@ def _sum(sums: Precision, at: At, *, full: bool = False) -> Error:
 
 
 def _shift_lost(at: At) -> Error:
-    """The loss of sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m."""
+    """The loss of sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m.
+
+    There is none where they leave no digit of an exponential.
+    """
     power = at.node.inputs[0]
     shifted = power.inputs[0] if power.inputs else power
     if operation(power) != "exp" or operation(shifted) != "subtract":
@@ -80,8 +83,8 @@ def _shift_lost(at: At) -> Error:
     shift = np.abs(shifted.inputs[1].value).astype(np.float64)
     of_each = np.broadcast_to(shift, shifted.shape)
     most = np.max(of_each, axis=summed_axes(at.node, shifted.shape), initial=0.0)
-    extra = at.v * np.expm1(2 * at.roundoff * most.reshape(at.node.shape)) / at.u
-    return np.where(np.isfinite(extra), extra, 0.0)
+    lost = 2 * at.roundoff * most.reshape(at.node.shape)
+    return np.where(lost < 1, at.v * np.expm1(lost) / at.u, 0.0)
 
 
 def _left_out(at: At) -> Error:

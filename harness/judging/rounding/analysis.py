@@ -346,29 +346,15 @@ def _settled(error: Error, size: Error) -> Error:
 
 
 def _sum(at: At) -> Error:
-    """E of a sum: 0 for whole numbers; at most 1 where an operand is the sum.
-
-    There the other operand is lost, far below its last place in both types: a score
-    under a mask of -1e30, or of the largest number, whose own rounding would be larger;
-    but 1e-22 beside 1 may be kept.
-    """
-    (a, b), node, (ea, eb) = at.node.inputs, at.node, at.known
-    of_a, of_b = node.value == a.value, np.abs(node.value) == np.abs(b.value)
-    whole = (ea == 0) & (eb == 0)
-    error = at.v
-    if any(map(np.count_nonzero, (whole, of_a, of_b))):
-        whole &= (np.rint(at.a) == at.a) & (np.rint(at.b) == at.b)
-        whole &= at.v <= 1 / at.roundoff
-        # Of an unknown operand, whose sum is unknown, too, the draws show the moves.
-        moved = (at.u * np.where(e < np.inf, e, 0.0) for e in at.known)
-        far_a, far_b = map(np.add, (at.a, at.b), moved)
-        of_a &= (far_b > 0) & (far_b <= at.roundoff / 2 * (2 * at.a - far_a))
-        of_b &= (far_a > 0) & (far_a <= at.roundoff / 2 * (2 * at.b - far_b))
-        lost = np.minimum(far_a, far_b)
-        if node.value.dtype.kind == "f":
-            lost = np.maximum(lost, np.finfo(node.dtype).eps * at.v)
-        error = np.where(of_a | of_b, np.minimum(lost / at.u, 1.0), at.v)
-        error = np.where(whole, 0.0, error)
+    """E of a sum: 0 for whole numbers, and beside an exact zero."""
+    a, b, error = at.a, at.b, at.v
+    sure_a, sure_b = (e == 0 for e in at.known)
+    exact = (sure_a & (a == 0)) | (sure_b & (b == 0))
+    if np.count_nonzero(whole := sure_a & sure_b):
+        whole &= (np.rint(a) == a) & (np.rint(b) == b)
+        exact |= whole & (at.v <= 1 / at.roundoff)
+    if np.count_nonzero(exact):
+        error = np.where(exact, 0.0, error)
     for carried in at.inexact:
         if carried is not None:
             error = error + carried
