@@ -231,7 +231,7 @@ def _ways(right: Reference | None, record: AgreeRecord) -> list[dict[str, Any]]:
     tensor = record.tensor
     if right is None or tensor not in right.graphs["first"]:  # "all", of a crash
         return []
-    ways = [right.radii(convention).bounds for convention in right.graphs]
+    ways = [right.radii(way).bounds for way in right.rivals(record.convention)]
     names = [n for n in ways[0] if n == tensor or n in right.tied]
     limit = record.limit if record.limit is not None else right.limit
     found = [{n: _right(truths[n], limit) for n in names} for truths in ways]

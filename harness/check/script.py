@@ -112,7 +112,7 @@ def _written(bench: Bench, row: Row, source: str) -> str:
             for name, node in nodes.items()
             for both in [(node.value, allowed(right, way, name))]
         ]
-        for way, nodes in right.graphs.items()
+        for way, nodes in right.rivals(row.judgement.convention).items()
     ]
     text: str = template("failure.py.j2").render(
         bound=bound,

@@ -22,16 +22,8 @@ from gradwatch.harness.judging.precisions import (
     name_of,
 )
 from gradwatch.harness.judging.radii import Nodes, Radii
-from gradwatch.harness.judging.rounding.analysis import (
-    arithmetic_of,
-    limits,
-    operation,
-)
-from gradwatch.harness.judging.rounding.thresholds import (
-    AS_A_WHOLE,
-    SAYS_NOTHING,
-    SMALL,
-)
+from gradwatch.harness.judging.rounding import thresholds
+from gradwatch.harness.judging.rounding.analysis import arithmetic_of, limits, operation
 from gradwatch.harness.judging.spread import PAIRS
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
@@ -109,7 +101,7 @@ class Reference:
         pairs: Of evaluations of a tensor as a whole: more where fewer do not decide.
     """
 
-    pairs: tuple[int, ...] = (PAIRS, *AS_A_WHOLE)
+    pairs: tuple[int, ...] = (PAIRS, *thresholds.AS_A_WHOLE)
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()
@@ -168,9 +160,13 @@ class Reference:
         """The rounding radii, by default in the narrowest arithmetic."""
         way = convention, arithmetic or self.arithmetics[-1]
         if way not in self._radii:
-            nodes = self.graphs.get(convention) or self.absorbed[convention]
+            nodes = self.rivals(convention)[convention]
             self._radii[way] = Radii(nodes, way[1], self.limit, self.longest)
         return self._radii[way]
+
+    def rivals(self, convention: str) -> Mapping[str, Nodes]:
+        """The tensors of this reading, and of others that might have explained them."""
+        return self.absorbed if convention in ABSORBED else self.graphs
 
     @functools.cached_property
     def absorbed(self) -> Mapping[str, Nodes]:
@@ -185,7 +181,7 @@ class Reference:
         return {name: self.built(name) for name in names}
 
     def built(self, convention: str) -> Nodes:
-        """The nodes of a convention, or of a reading of absorbed operands, anew."""
+        """The nodes of a convention, or of a reading of absorbed operands, again."""
         with choosing(convention):
             nodes = self.build()
         if convention in ABSORBED:
@@ -195,7 +191,7 @@ class Reference:
     def _lost(self, node: Node) -> tuple[float, float]:
         """The share of a sum below which an operand is lost, and what is felt of it."""
         step = arithmetic_of(node, self.arithmetics[-1]).step
-        return SMALL * step.roundoff, SAYS_NOTHING
+        return thresholds.SMALL * step.roundoff, thresholds.SAYS_NOTHING
 
 
 def choosing(convention: str) -> contextlib.AbstractContextManager[Any]:

@@ -361,16 +361,16 @@ def _judgement(
         message = f"{tensor}: {fault}"
         return Judgement(tensor, "malformed", limit=right.limit, message=message)
     asked = _Tensor(right, convention, tensor, got.astype(right.wide), (*tensors,))
-    judgement = _told(asked)
+    judgement = _explained(asked)
     if judgement.verdict == "vacuous" and right.absorbed:
         # Rounding may lose an operand or keep it: both are known.
         ways = (replace(asked, convention=name) for name in right.absorbed)
-        told = [replace(_told(way), convention=way.convention) for way in ways]
-        judgement = max(told, key=lambda j: 2 * j.passes - (j.verdict == "vacuous"))
+        both = (replace(_explained(way), convention=way.convention) for way in ways)
+        judgement = max(both, key=lambda j: 2 * j.passes - (j.verdict == "vacuous"))
     return judgement
 
 
-def _told(asked: _Tensor) -> Judgement:
+def _explained(asked: _Tensor) -> Judgement:
     """The judgement in the first arithmetic that explains a tensor, or an excuse."""
     for arithmetic in asked.right.arithmetics:
         judgement = asked.judged(arithmetic)

@@ -14,17 +14,9 @@ from msgspec import structs
 from gradwatch.harness.agreement import output
 from gradwatch.harness.agreement.output import Judged
 from gradwatch.harness.nightly.night import Night, Result
-from gradwatch.harness.project import documents
+from gradwatch.harness.project import documents, records
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.markdown import cell, legal_xml
-from gradwatch.harness.project.records import (
-    AGREE,
-    NIGHTLY,
-    Environment,
-    NightlySummary,
-    PartRecord,
-    Problem,
-)
 
 #: The most problems listed in full; nobody reads longer lists.
 SHOWN = 10
@@ -41,12 +33,12 @@ class Report:
     """
 
     parts: Sequence[Result]
-    before: Sequence[Problem] = ()
+    before: Sequence[records.Problem] = ()
     notes: Sequence[str] = ()
-    environment: Environment = field(default_factory=documents.surroundings)
+    environment: records.Environment = field(default_factory=documents.surroundings)
 
     @cached_property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[records.Problem]:
         """The problems of all parts; those that the night before lacked come first."""
         before = {one.key for one in self.before}
         found = [problem for done in self.parts for problem in done.problems]
@@ -54,12 +46,12 @@ class Report:
         return sorted(found, key=lambda problem: not problem.new)
 
     @property
-    def new(self) -> list[Problem]:
+    def new(self) -> list[records.Problem]:
         """The problems that the night before did not have."""
         return [problem for problem in self.problems if problem.new]
 
     @property
-    def gone(self) -> list[Problem]:
+    def gone(self) -> list[records.Problem]:
         """The problems that only the night before had."""
         now = {problem.key for problem in self.problems}
         return [problem for problem in self.before if problem.key not in now]
@@ -72,23 +64,25 @@ class Report:
         return 1 if self.problems else 0
 
 
-def problems_of(file: Path) -> tuple[list[Problem], list[str]]:
+def problems_of(file: Path) -> tuple[list[records.Problem], list[str]]:
     """The problems in a previous night's document, and a line if it is damaged."""
-    found, troubles = documents.kept(file, NIGHTLY)
+    found, troubles = documents.kept(file, records.NIGHTLY)
     return found, [f"{one}: nothing to compare with, all is new" for one in troubles]
 
 
 def write(report: Report, night: Night) -> None:
     """Write the document, the XML and the summary; each file is replaced atomically."""
-    summary = NightlySummary(
-        parts=[PartRecord(d.name, d.state, d.line, d.seconds) for d in report.parts],
+    summary = records.NightlySummary(
+        parts=[
+            records.PartRecord(d.name, d.state, d.line, d.seconds) for d in report.parts
+        ],
         new=len(report.new),
         known=len(report.problems) - len(report.new),
         gone=report.gone,
     )
     verdicts: Judged | None = None
     with contextlib.suppress(Unreadable):  # that part was not done
-        verdicts = documents.read(night.piece("agree"), AGREE)
+        verdicts = documents.read(night.piece("agree"), records.AGREE)
     documents.replace_file(night.folder / "junit.xml", junit(report, verdicts))
     documents.replace_file(night.folder / "summary.md", markdown(report))
     content = documents.document(report.problems, summary, report.environment)
@@ -145,7 +139,7 @@ def _headline(report: Report) -> str:
     return headline + (f" and {more} more" if more else "")
 
 
-def _listed(problems: Sequence[Problem]) -> Iterator[str]:
+def _listed(problems: Sequence[records.Problem]) -> Iterator[str]:
     for problem in problems[:SHOWN]:
         place = " on ".join(part for part in (problem.op, problem.backend) if part)
         name = f"**{place}** " if place else ""

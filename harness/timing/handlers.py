@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from gradwatch.harness.timing import timers
 from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.rotation import (
     PHASES,
@@ -22,15 +23,6 @@ from gradwatch.harness.timing.rotation import (
     Rotation,
     watched,
     witnessed,
-)
-from gradwatch.harness.timing.timers import (
-    EventTimer,
-    HostTimer,
-    Run,
-    peak_bytes,
-    seconds_of,
-    timer_of,
-    why_not_timed,
 )
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import load_backend, problem_of
@@ -63,7 +55,7 @@ def prepare(request: Request) -> dict[str, Any]:
     """
     release(request)
     options = request["options"]
-    if why := why_not_timed(problem_of(request).device):
+    if why := timers.why_not_timed(problem_of(request).device):
         raise RuntimeError(why)
     backends = {key: load_backend(name) for key, name in options["steps"].items()}
     # At least one more source, so that the inputs can change.
@@ -72,9 +64,9 @@ def prepare(request: Request) -> dict[str, Any]:
     first, peaks = {}, {}
     for key, backend in backends.items():
         step = backend.prepare(places[0].problem)
-        first[key] = seconds_of(step)
+        first[key] = timers.seconds_of(step)
         if options.get("peak"):
-            peaks[key] = peak_bytes(backend, step, places[0].problem)
+            peaks[key] = timers.peak_bytes(backend, step, places[0].problem)
         _ready[key] = Rotation(backend, places, sources, options.get("seed", 0))
     gc.collect()
     gc.disable()
@@ -87,8 +79,10 @@ def sample(request: Request) -> dict[str, Any]:
     Some calls before it are not timed, because others have used the core meanwhile.
     """
     rotation = _ready[request["step"]]
-    timer = timer_of(rotation.steps[0])
-    least = AWAKE if isinstance(timer, HostTimer) else 0  # a GPU has its own clock
+    timer = timers.timer_of(rotation.steps[0])
+    least = (
+        AWAKE if isinstance(timer, timers.HostTimer) else 0
+    )  # a GPU has its own clock
     asked = request["phase"], timer, request["calls"]
     return {"reading": list(witnessed(rotation, *asked, least=least))}
 
@@ -99,9 +93,9 @@ def in_turn(request: Request) -> dict[str, Any]:
     `seconds` is the budget of each step; slow ones get `ROUNDS` rounds, or `LONGEST`.
     """
     gc.enable()  # `interleave` disables it itself
-    once = sum(seconds_of(one.steps[0]) for one in _ready.values())
+    once = sum(timers.seconds_of(one.steps[0]) for one in _ready.values())
     budget = max(request["seconds"] * len(_ready), min(ROUNDS * once, LONGEST))
-    timer = timer_of(next(iter(_ready.values())).steps[0])
+    timer = timers.timer_of(next(iter(_ready.values())).steps[0])
     runs = {
         key: partial(witnessed, rotation, request["phase"], timer)
         for key, rotation in _ready.items()
@@ -136,8 +130,8 @@ def draw(request: Request) -> dict[str, Any]:
     """
     rotation, phase = _ready[request["step"]], request["phase"]
     rotation.draw(phase, request["picks"])
-    timer, shown = timer_of(rotation.steps[0]), math.inf
-    if isinstance(timer, EventTimer):
+    timer, shown = timers.timer_of(rotation.steps[0]), math.inf
+    if isinstance(timer, timers.EventTimer):
         run = getattr(rotation.step(phase), phase)
         seconds = timer(run, request["calls"]).seconds
         shown = _shown_by_events(timer, run, seconds, time.perf_counter)
@@ -159,7 +153,7 @@ def computed(request: Request) -> dict[str, Any]:
 
 
 def _shown_by_events(
-    timer: EventTimer, run: Run, seconds: float, now: Callable[[], float]
+    timer: timers.EventTimer, run: timers.Run, seconds: float, now: Callable[[], float]
 ) -> float:
     """The share of the device's work that its events enclose: for one call or many."""
     long = LONG_BESIDE * BESIDE

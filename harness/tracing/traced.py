@@ -17,14 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.reference import wider
-from gradwatch.harness.judging.rounding.analysis import (
-    RULES,
-    At,
-    Error,
-    limit_for,
-    limits,
-    running_errors,
-)
+from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.tracing.aten import (
     complex,
     elementwise,
@@ -172,8 +165,10 @@ class Traced:
         read = self.graph(wider(PRECISIONS[dtype])).read
         order = topological_order([node for node in read if isinstance(node, Node)])
         arithmetic = arithmetics(dtype, None)[-1]
-        _, limit = limits(order)
-        errors = running_errors(order, arithmetic, limit, {"sqrt": _root}).errors
+        _, limit = analysis.limits(order)
+        errors = analysis.running_errors(
+            order, arithmetic, limit, {"sqrt": _root}
+        ).errors
         shifts = []
         for reading, held in zip(readings, read, strict=True):
             error = errors.get(held, 0.0) if isinstance(held, Node) else 0.0
@@ -216,7 +211,7 @@ class Traced:
         calls = (n for n in self.program.graph.nodes if n.op == "call_function")
         if all(is_inexact(like) for node in calls for like in _meta(node)):
             return False  # nothing is chosen
-        reach = limit_for(1) * arithmetics(dtype, None)[-1].step.roundoff
+        reach = analysis.limit_for(1) * arithmetics(dtype, None)[-1].step.roundoff
         rng, right = np.random.default_rng(0), self.as_run().ran
         chosen = {
             node: made
@@ -247,9 +242,9 @@ def _own(tensor: torch.Tensor) -> Array:
     return held.copy() if tensor.dtype == torch.float64 else held
 
 
-def _root(at: At) -> Error:
+def _root(at: analysis.At) -> analysis.Error:
     """E of a root, also of a value that may be negative: it is nan, or at least 0."""
-    error = RULES["sqrt"].error(at)
+    error = analysis.RULES["sqrt"].error(at)
     off = np.sqrt(at.v * at.v + at.u * at.e[0]) - at.v
     return np.where(np.isinf(error), np.maximum(off, at.v) / at.u + at.v, error)
 

@@ -34,14 +34,7 @@ from gradwatch.harness.project.records import (
     finite,
 )
 from gradwatch.harness.project.requested import affected
-from gradwatch.harness.timing.compare import (
-    LEAST,
-    PAIRS,
-    SAMPLED,
-    Plan,
-    Side,
-    compare_phases,
-)
+from gradwatch.harness.timing import compare as paired
 from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
 from gradwatch.harness.workers.lifetime import Died
 from gradwatch.impls.catalogue import UnknownName, load_op
@@ -238,7 +231,7 @@ Compare = Callable[[Series, str, str], Estimate]
 @contextlib.contextmanager
 def comparing(
     root: Path = ROOT,
-    budget: float = SAMPLED,
+    budget: float = paired.SAMPLED,
     enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Compare]:
     """Yield a function that compares commits; its checkouts are removed at the end.
@@ -248,10 +241,10 @@ def comparing(
     with contextlib.ExitStack() as stack:
         trees: dict[str, Path] = {}
 
-        def side(name: str, series: Series, commit: str) -> Side:
+        def side(name: str, series: Series, commit: str) -> paired.Side:
             if commit not in trees:
                 trees[commit] = stack.enter_context(git.checked_out(commit, root))
-            return Side(name, series.backend, trees[commit])
+            return paired.Side(name, series.backend, trees[commit])
 
         def compare(series: Series, old: str, new: str) -> Estimate:
             given = series.parameters
@@ -260,9 +253,9 @@ def comparing(
                 size = op.sizes[given["size"]]
                 chosen = trial(op, size, REGIMES["normal"], given["dtype"])
                 sides = side("a", series, old), side("b", series, new)
-                plan = Plan(chosen, budget, device=given["device"])
+                plan = paired.Plan(chosen, budget, device=given["device"])
                 plan = replace(plan, enough=lambda pairs: enough())
-                (found,) = compare_phases(*sides, plan, [PHASES[series.metric]])
+                (found,) = paired.compare_phases(*sides, plan, [PHASES[series.metric]])
             except KeyError as missing:
                 raise NotComparable(f"size {missing} no longer exists") from None
             except (Died, UnknownName) as reason:
@@ -297,7 +290,7 @@ def confirm(
         elif record := findings.known.get(key_of(alert)):
             ends = (record.ratio, record.low, record.high)
             value, low, high = (math.inf if e is None else e for e in ends)
-            yield _settled(alert, Estimate(value, low, high, PAIRS, LEVEL))
+            yield _settled(alert, Estimate(value, low, high, paired.PAIRS, LEVEL))
         elif compare is None:
             yield alert
         elif not affected(*alert.around, *place, root):
@@ -332,10 +325,10 @@ def _settled(alert: Alert, ratio: Estimate) -> Alert:
     ends = (ratio.value, ratio.low, ratio.high)
     value, low, high = (f"{one:{'.3f' if one < 10 else '.3g'}}" for one in ends)
     summary = f"compared: {value} ({low} to {high})"
-    verdict = verdict_on(ratio, None, same=LEAST)
+    verdict = verdict_on(ratio, None, same=paired.LEAST)
     if verdict != "not resolved":
         return alert.settled("confirmed" if verdict == "slower" else "cleared", summary)
-    if ratio.value > 1 + LEAST:
+    if ratio.value > 1 + paired.LEAST:
         return _still(alert, f"{summary}, not resolved")
     return alert.settled("suspected", f"{summary}, not resolved, more likely no change")
 
