@@ -97,10 +97,7 @@ class Case:
     def __init__(
         self, right: Reference, got: Got, judgements: Sequence[Any], steps: float
     ) -> None:
-        """Prepare to explain the tensors judged wrong, in `steps` of the graph.
-
-        The tolerance is the judge's own, limit times radius.
-        """
+        """Prepare to explain the tensors judged wrong, in `steps` of the graph."""
         known = {*right.graphs, *ABSORBED}
         ties = next(
             (j.convention for j in judgements if j.convention in known), "first"

@@ -22,13 +22,7 @@ from gradwatch.harness.judging.precisions import (
     Mask,
     Precision,
 )
-from gradwatch.harness.judging.rounding.analysis import (
-    Error,
-    Errors,
-    Table,
-    operation,
-    running_errors,
-)
+from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.judging.spread import NORMS, Whole, spread, whole
 from gradwatch.impls.graph import Node, as_array, topological_order
 
@@ -50,7 +44,7 @@ class Truth:
 
     tensor: str
     value: Array
-    radius: Error
+    radius: analysis.Error
     infinite: Mask
     zero: float = 0.0
     nothing: float = 0.0
@@ -77,9 +71,9 @@ class Radii:
     longest: int
     sums: str = ""
     honest: Radii | None = None
-    rules: Table | None = None
+    rules: analysis.Table | None = None
     _careless: dict[tuple[str, ...], Radii] = field(default_factory=dict, init=False)
-    _spreads: dict[bool, dict[str, Error]] = field(default_factory=dict, init=False)
+    _spreads: dict[bool, dict[str, Any]] = field(default_factory=dict, init=False)
     _wholes: dict[Any, dict[str, Whole]] = field(default_factory=dict, init=False)
 
     def careless(self, sums: str, names: tuple[str, ...]) -> Radii:
@@ -95,7 +89,7 @@ class Radii:
         return topological_order(self.nodes.values())
 
     @functools.cached_property
-    def errors(self) -> Errors:
+    def errors(self) -> analysis.Errors:
         """The running errors; for a careless algorithm with its own losses."""
         return self._errors(full=False)
 
@@ -129,7 +123,7 @@ class Radii:
             truths[name] = Truth(name, value, radius, infinite, zero, stored.nothing)
         return truths
 
-    def spreads(self, *, again: bool = False) -> Mapping[str, Error]:
+    def spreads(self, *, again: bool = False) -> Mapping[str, analysis.Error]:
         """Radii of the spread; for a careless algorithm, of its own losses alone.
 
         With `again` a product of matrices is rounded for each of its uses.
@@ -155,14 +149,14 @@ class Radii:
             self._wholes[key] = whole(*given, again=again, pairs=pairs)
         return self._wholes[key]
 
-    def _errors(self, *, full: bool) -> Errors:
+    def _errors(self, *, full: bool) -> analysis.Errors:
         table = self.rules
         if honest := self.honest:
             # Without this name an output only has one excuse less.
             outputs = [n for name, n in honest.nodes.items() if name.startswith("y")]
             lost, found = recovered(honest.order, outputs), honest.peaks
             table = careless(PRECISIONS[self.sums], lost, found, full=full)
-        return running_errors(self.order, self.arithmetic, self.limit, table)
+        return analysis.running_errors(self.order, self.arithmetic, self.limit, table)
 
     def _stored(self, node: Node, radius: Any) -> tuple[Any, Mask, Mask]:
         """A radius in the returned tensor; masks of sure and of possible infinities.
@@ -185,11 +179,11 @@ class Radii:
         return radius, certain, possible & ~certain
 
 
-def _whole(name: str, node: Node, errors: Errors, risk: Risk | None) -> Truth:
+def _whole(name: str, node: Node, errors: analysis.Errors, risk: Risk | None) -> Truth:
     """An integer tensor: it is exact, but several indices may point at a maximum."""
     unknown, none = errors.errors[node] > 0, np.zeros(node.shape, bool)
     radius = np.where(unknown | risk.undefined if risk else unknown, np.inf, 0.0)
-    if operation(node) != "argmax":
+    if analysis.operation(node) != "argmax":
         return Truth(name, node.value, radius, none)
     (source,), axis = node.inputs, node.attributes["axis"]
     reach = errors.reach * errors.errors[source]

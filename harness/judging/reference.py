@@ -112,7 +112,7 @@ class Reference:
         self.tied = set[str]()
         self._radii: dict[tuple[str, Arithmetic], Radii] = {}
         with graph.ties("first") as self.choices:
-            self.graphs = {"first": _evaluated(self.build)}
+            self.graphs = {"first": self.build()}
         order = graph.topological_order(self.graphs["first"].values())
         self.longest, self.limit = limits(order)
         ways = [*graph.TIES[1:]] if self.choices else []
@@ -123,11 +123,9 @@ class Reference:
         if outputs and any(met) and _continuous(outputs):
             ways.append(OTHER_SIDE)
         for name in ways:
-            nodes = _evaluated(functools.partial(self.built, name))
-            pairs = {
-                n: (a.value, nodes[n].value) for n, a in self.graphs["first"].items()
-            }
-            other = {n for n, (a, b) in pairs.items() if not np.array_equal(a, b, True)}
+            nodes, first = self.built(name), self.graphs["first"].items()
+            alike = functools.partial(np.array_equal, equal_nan=True)
+            other = {n for n, a in first if not alike(a.value, nodes[n].value)}
             self.tied |= other
             if other:
                 self.graphs[name] = nodes
@@ -230,22 +228,16 @@ def reference(problem: Problem, compute: str | None = None) -> Reference:
     return Reference(Asked.of(problem, compute))
 
 
-def _evaluated(build: Callable[[], Nodes]) -> Nodes:
-    nodes = build()
-    graph.forward(nodes.values())
-    return nodes
-
-
 def _continuous(outputs: Callable[[], Nodes]) -> bool:
     """Whether the outputs are the same from the other side, but for some roundings.
 
     They are not if the branch of that side fails, as its index is outside of the array.
     """
-    here = _evaluated(outputs)
+    here = outputs()
     _, limit = limits(graph.topological_order(here.values()))
     try:
         with graph.other_side():
-            there = _evaluated(outputs)
+            there = outputs()
     except IndexError:
         return False
     for name, node in here.items():
