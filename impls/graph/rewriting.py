@@ -26,6 +26,7 @@ Make = Callable[[At], Any]
 Edits = Mapping[Node, Make]
 
 _SUMS = PRIMITIVES["add"], PRIMITIVES["subtract"]
+_LOST = 2.0**-55  # the share of a sum below which float64, too, loses an operand
 
 
 @np.errstate(all="ignore")
@@ -81,18 +82,22 @@ def absorb(
         nodes: The ends of the graph, whose sums are changed in their place: what is
             known of a node stays true.
         how: Gives the other arguments of `absorbs` for a node.
-        kept: Whether these sums have the rounding of float64, and lose nothing.
+        kept: Whether these sums have the rounding of float64, and lose no more.
     """
     for node in topological_order(nodes):
         if (gone := absorbs(node, *how(node))) is None:
             continue
+        lost, inputs = absorbs(node, _LOST, 0.0) if kept else gone, node.inputs
         with rounded_to(node.precision):
-            usual = again(node, node.inputs)
-            ones = (variable(np.where(g, 0.0, 1.0).astype(node.dtype)) for g in gone)
-            made = again(node, [*map(multiply, node.inputs, ones)])
+            if lost is not None:
+                ones = (
+                    variable(np.where(g, 0.0, 1.0).astype(node.dtype)) for g in lost
+                )
+                inputs = tuple(map(multiply, inputs, ones))
+            made = again(node, inputs)
         if kept:
             with rounded_to("float64"):
-                made = again(node, node.inputs)
-            made = where(variable(gone[0] | gone[1]), made, usual)
+                exact = again(node, inputs)
+            made = where(variable(gone[0] | gone[1]), exact, made)
         node.primitive, node.inputs = made.primitive, made.inputs
         node.hold(made.value)
