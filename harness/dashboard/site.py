@@ -15,7 +15,7 @@ import bokeh
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard import charts, pages
 from gradwatch.harness.dashboard.machine import (
     MachineResults,
     machine_results,
@@ -29,13 +29,6 @@ from gradwatch.harness.dashboard.matrix import (
     matrix,
     short,
     styles,
-)
-from gradwatch.harness.dashboard.pages import (
-    drawn,
-    faults,
-    highlighted,
-    op_page,
-    overview,
 )
 from gradwatch.harness.dashboard.series import (
     History,
@@ -128,9 +121,11 @@ def _write_all(folder: Path, site: Path) -> list[Unreadable]:
             seen = {series.op for series in history.series}
             seen |= {op for op, _ in (*here.judged, *here.timed)}
             cells = {op: row for op, row in cells.items() if op in seen}
-        writer.page("index.html", "overview.html.j2", **overview(here, cells, history))
+        writer.page(
+            "index.html", "overview.html.j2", **pages.overview(here, cells, history)
+        )
         for op, row in cells.items():
-            _write_op(writer, op_page(op, row, here, history), looks)
+            _write_op(writer, pages.op_page(op, row, here, history), looks)
         _write_lists(writer, here, cells, history)
     return results.troubles
 
@@ -145,8 +140,8 @@ def _write_lists(
     writer.page(
         "findings.html",
         "findings.html.j2",
-        faults=faults([r for r in records if not as_expected(r)], history),
-        defects=faults([r for r in records if r.listed]),
+        faults=pages.faults([r for r in records if not as_expected(r)], history),
+        defects=pages.faults([r for r in records if r.listed]),
         findings=here.findings,
     )
     for runner in here.ran:
@@ -165,7 +160,7 @@ def _write_op(writer: Writer, page: dict[str, Any], looks: charts.Looks) -> None
     op, series, history = page["op"], page["series"], writer.shared["history"]
     looks = {**styles([s.runner for s in series]), **looks}
     lines = {s.line: looks[s.runner] for s in series}
-    made = drawn(page, history, {**looks, **lines})
+    made = pages.drawn(page, history, {**looks, **lines})
     # As a script: a page that is opened from a file cannot load JSON.
     data = f"gradwatch.data['charts'] = {documents.compact(made)}\n"
     writer.write(f"op/{anchor(op)}.charts.js", data)
@@ -222,7 +217,7 @@ def _templates() -> Environment:
     environment.filters |= {"short": short, "clock": charts.clock}
     environment.filters["day"] = lambda at: at[:16].replace("T", " ") or "unknown date"
     environment.filters |= {"percent": _percent, "bar": bar_length, "anchor": anchor}
-    environment.filters |= {"code": _code, "python": highlighted}
+    environment.filters |= {"code": _code, "python": pages.highlighted}
     environment.filters |= {"flavour": flavour_of, "families": families}
     environment.globals["signs"] = {**SIGNS, "none": ("·", "")}
     return environment

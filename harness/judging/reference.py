@@ -173,9 +173,8 @@ class Reference:
         There are none where no such operand is over a tenth: functions with a scale of
         1, as exp, hardly feel less. Nothing keeps more than float64.
         """
-        order, names = self.radii().order, ABSORBED[: 1 + (self.dtype != "float64")]
-        if all(absorbs(node, *self._lost(node)) is None for node in order):
-            return {}
+        felt = any(absorbs(node, *self._lost(node)) for node in self.radii().order)
+        names = ABSORBED[: felt * (1 + (self.dtype != "float64"))]
         return {name: self.built(name) for name in names}
 
     def built(self, convention: str) -> Nodes:

@@ -361,12 +361,15 @@ def _judgement(
         message = f"{tensor}: {fault}"
         return Judgement(tensor, "malformed", limit=right.limit, message=message)
     asked = _Tensor(right, convention, tensor, got.astype(right.wide), (*tensors,))
+    sure = list[Judgement]()  # rounding loses an operand or keeps it: both are known
+    for name in right.absorbed if convention == "first" else ():
+        judgement = _explained(replace(asked, convention=name))
+        sure.append(replace(judgement, convention=name))
+        if judgement.verdict == "agree":
+            return sure[-1]
     judgement = _explained(asked)
-    if judgement.verdict == "vacuous" and right.absorbed:
-        # Rounding may lose an operand or keep it: both are known.
-        ways = (replace(asked, convention=name) for name in right.absorbed)
-        both = (replace(_explained(way), convention=way.convention) for way in ways)
-        judgement = max(both, key=lambda j: 2 * j.passes - (j.verdict == "vacuous"))
+    if sure and judgement.verdict == "vacuous":
+        return max(sure, key=lambda j: 2 * j.passes - (j.verdict == "vacuous"))
     return judgement
 
 

@@ -62,8 +62,10 @@ def absorbs(node: Node, share: float, least: float) -> tuple[Array, Array] | Non
     """
     if node.primitive not in _SUMS or node.dtype.kind != "f" or not node.ndim:
         return None
-    a, b = (np.abs(source.value) for source in node.inputs)
     with np.errstate(all="ignore"):
+        if not np.max(np.abs(node.value), initial=0.0) * share > least / 2:
+            return None  # nor is any operand so large
+        a, b = (np.abs(source.value) for source in node.inputs)
         pairs = [(a, b), (b, a)]
         gone = [(x > 0) & (x < share * y) & (y < np.inf) for x, y in pairs]
         felt = ((gone[0] | gone[1]) & (np.minimum(a, b) > least)).any()
