@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import functools
 import inspect
 import pkgutil
@@ -154,7 +156,6 @@ def _text(part: Any) -> str:
 def _called(call: Any, bound: Bound, used: Any) -> str:
     """The call as an expression of the tensors t[0], t[1], ..."""
     places = iter(range(len(bound.tensors)))
-
     tree = call.args, dict(call.kwargs)
     args, kwargs = used.mapped(lambda _: f"t[{next(places)}]", tree)
     given = [repr(a) for a in args]
@@ -247,17 +248,36 @@ def _imported(owner: Any, suffix: str) -> str:
 
 
 def _quoted(owner: Any, suffix: str) -> str:
-    """The source itself, which runs alone where it uses nothing but its framework."""
+    """The source itself, after all that it uses of the module it stands in."""
     if not (inspect.isclass(owner) or inspect.isfunction(owner)):
         return ""  # a function with a backward, of JAX's, is more than its source
-    try:
-        source = textwrap.dedent(inspect.getsource(owner))
-    except (OSError, TypeError):
-        return ""
-    if not (owner.__name__.isidentifier() and source.startswith(("class", "def", "@"))):
-        return ""  # a lambda, amid whatever stood around it
     parts = [owner, *vars(owner).values()] if inspect.isclass(owner) else [owner]
     plain = (getattr(part, "__func__", part) for part in parts)  # of a staticmethod
     if any(getattr(part, "__closure__", None) for part in plain):
         return ""
-    return f"{source}\n\ncandidate = {owner.__name__}{suffix}"
+    known, name = dict[str, str](), owner.__name__
+    _define(name, owner, known)
+    text = "\n\n".join(filter(None, known.values()))
+    return f"{text}\n\ncandidate = {name}{suffix}" if known[name] else ""
+
+
+def _define(name: str, value: Any, known: dict[str, str]) -> None:
+    """Add the definition of a name to those known, after those that it uses."""
+    known[name] = said = ""
+    with contextlib.suppress(Exception):  # of no value but these is there a definition
+        if inspect.ismodule(value):
+            said = f"import {value.__name__} as {name}"
+        elif imported := _imported(value, ""):
+            said = imported.replace("candidate =", f"{name} =")
+        elif inspect.isclass(value) or inspect.isfunction(value):
+            source = textwrap.dedent(inspect.getsource(value))
+            home = vars(sys.modules[value.__module__])
+            for one in re.findall(r"[^\W\d]\w*", source):
+                if one in home and one not in known:
+                    _define(one, home[one], known)
+            starts = ("class", "def", "@") if value.__name__.isidentifier() else name
+            said = source if source.startswith(starts) else ""
+        else:
+            said = f"{name} = {ast.literal_eval(repr(value))!r}"
+    del known[name]
+    known[name] = said

@@ -15,12 +15,7 @@ from gradwatch.harness.console.terminal import many, output, progress
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import ORDERS, SECOND
 from gradwatch.harness.project import documents as recording
-from gradwatch.harness.project.records import (
-    Accused,
-    Requirement,
-    SelftestSummary,
-    finite,
-)
+from gradwatch.harness.project import records
 from gradwatch.harness.selftest import scoring
 from gradwatch.harness.selftest.run import FULL, QUICK, Extent, try_judges
 from gradwatch.harness.selftest.scoring import JUDGES, Score
@@ -80,12 +75,12 @@ def summarise(
     orders: Sequence[str] = ORDERS,
     seconds: float | None = None,
     seed: int | None = None,
-) -> SelftestSummary:
+) -> records.SelftestSummary:
     """The summary of a self-test of the requested `ops` and `orders`.
 
     The requirements depend on them; for some ops, one tensor is enough.
     """
-    entries, required = known.load(), list[Requirement]()
+    entries, required = known.load(), list[records.Requirement]()
     first, second = score.of(ORDERS[0]), score.of(*SECOND)
     least, fewest = (1, 1) if ops else (extent.tensors, extent.second_tensors)
     if ORDERS[0] in orders:
@@ -95,7 +90,7 @@ def summarise(
             second, entries, tensors=fewest, planted="hvp" in orders
         )
     runs = score.runs
-    return SelftestSummary(
+    return records.SelftestSummary(
         planted=len({(t.op, run.mistake) for t, run in runs}),
         ops=len({t.op for t, _ in runs}),
         runs=len(runs),
@@ -105,8 +100,11 @@ def summarise(
         named=scoring.by_label(score),
         false_alarms=scoring.accusations(first, entries),
         accused=[
-            Accused(
-                case=t.name, backend=a.backend, tensor=a.tensor, ratio=finite(a.ratio)
+            records.Accused(
+                case=t.name,
+                backend=a.backend,
+                tensor=a.tensor,
+                ratio=records.finite(a.ratio),
             )
             for t, a in score.false_alarms(entries)
         ],
@@ -117,7 +115,7 @@ def summarise(
     )
 
 
-def show(score: Score, summary: SelftestSummary) -> None:
+def show(score: Score, summary: records.SelftestSummary) -> None:
     """Print the shares caught and falsely rejected, requirements and misses."""
     console = output()
     line = partial(console.print, markup=False)

@@ -21,13 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import PRECISIONS
-from gradwatch.harness.judging.rounding.analysis import (
-    RULES,
-    At,
-    Error,
-    Rule,
-    one_rounding,
-)
+from gradwatch.harness.judging.rounding import analysis
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array, primitive
 from gradwatch.impls.graph.engine import setting
@@ -39,10 +33,14 @@ _RAN: ContextVar[dict[Node, Any]] = ContextVar("ran")
 
 
 def ruled(
-    name: str, compute: Any, rule: Any, error: Callable[[At], Error], **how: Any
+    name: str,
+    compute: Any,
+    rule: Any,
+    error: Callable[[analysis.At], analysis.Error],
+    **how: Any,
 ) -> Callable[..., Node]:
     """A primitive of the engine with its VJP rule and its rounding rule."""
-    RULES[name] = Rule(error)
+    analysis.RULES[name] = analysis.Rule(error)
     return primitive(name, compute, rule, **how)
 
 
@@ -267,18 +265,18 @@ def _narrowed(x: Array, info: Any) -> Array:
     return np.where(np.abs(x) >= beyond, np.copysign(end, x), x)
 
 
-def _error(at: At) -> Error:
+def _error(at: analysis.At) -> analysis.Error:
     info = at.node.attributes["info"]
     if info is None:
         x, step = at.node.value, at.arithmetic.step
         kept = (at.known[0] == 0) & (step.round(x) == x)
-        return np.where(kept, 0.0, at.e[0] + one_rounding(at))
+        return np.where(kept, 0.0, at.e[0] + analysis.one_rounding(at))
     share = float(info.eps) / 2 / at.roundoff
     rounding, least = at.v * share, float(info.smallest_normal) * share
     return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
 
 
-def _table_error(at: At) -> Error:
+def _table_error(at: analysis.At) -> analysis.Error:
     share = float(at.node.attributes["info"].eps) / 2 / at.roundoff
     return np.full_like(at.v, at.v.max(initial=0.0) * share)
 

@@ -21,27 +21,18 @@ import msgspec
 from gradwatch.harness.history.asv_results import Series
 from gradwatch.harness.history.changepoints import Change
 from gradwatch.harness.judging.cases import REGIMES, trial
-from gradwatch.harness.project import documents, git
+from gradwatch.harness.project import documents, git, records
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.paths import ROOT
-from gradwatch.harness.project.records import (
-    CONFIRMATIONS,
-    AlertRecord,
-    AlertState,
-    ConfirmationRecord,
-    NoSummary,
-    Phase,
-    finite,
-)
 from gradwatch.harness.project.requested import affected
 from gradwatch.harness.timing import compare as paired
 from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
 from gradwatch.harness.workers.lifetime import Died
 from gradwatch.impls.catalogue import UnknownName, load_op
 
-STATES: tuple[AlertState, ...] = get_args(AlertState)
+STATES: tuple[records.AlertState, ...] = get_args(records.AlertState)
 
-PHASES: dict[str, Phase] = {"time_forward": "forward", "time_backward": "backward"}
+PHASES = dict[str, records.Phase](time_forward="forward", time_backward="backward")
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Alert(Change):
     commit: str
     candidates: int
     around: tuple[str, str]
-    state: AlertState
+    state: records.AlertState
     why: str = ""
     fails: bool = False
 
@@ -72,7 +63,7 @@ class Alert(Change):
         step = self.kind == "step"
         return f"at {self.commit[:10]}" if step else f"since {self.good[:10]}"
 
-    def settled(self, state: AlertState, why: str) -> Alert:
+    def settled(self, state: records.AlertState, why: str) -> Alert:
         """A copy with a state that something other than the series decided."""
         fails = self.worse and state == "confirmed" and self.why != SMALL
         return replace(self, state=state, why=why, fails=fails)
@@ -198,7 +189,7 @@ def repro(alert: Alert) -> str:
     return f"gradwatch compare {old} {new} {options}"
 
 
-def record(alert: Alert, order: Order) -> AlertRecord:
+def record(alert: Alert, order: Order) -> records.AlertRecord:
     """An alert as a record of a document; see docs/watch.md."""
     series = alert.series
     own = ("machine", "environment", "op", "backend", "metric", "unit")
@@ -206,8 +197,8 @@ def record(alert: Alert, order: Order) -> AlertRecord:
     numbers = ("relative_change", "low", "high", "confidence")
     of_it: dict[str, Any] = {name: getattr(series, name) for name in own}
     of_it |= {name: getattr(alert, name) for name in said}
-    of_it |= {name: finite(getattr(alert, name)) for name in numbers}
-    return AlertRecord(
+    of_it |= {name: records.finite(getattr(alert, name)) for name in numbers}
+    return records.AlertRecord(
         series=series.name,
         subject=git.subject(alert.commit, order.root),
         range=f"{alert.good}..{alert.commit}",
@@ -311,8 +302,8 @@ def _compared(alert: Alert, compare: Compare, findings: Findings) -> Alert:
     except NotComparable as reason:
         return _still(alert, f"not compared: {reason}")
     if found.resolved:
-        stored = map(finite, (found.value, found.low, found.high))
-        findings.keep(ConfirmationRecord(key_of(alert), *stored))
+        stored = map(records.finite, (found.value, found.low, found.high))
+        findings.keep(records.ConfirmationRecord(key_of(alert), *stored))
     return _settled(alert, found)
 
 
@@ -352,18 +343,18 @@ class Findings:
     """
 
     def __init__(self, file: Path) -> None:
-        kept, troubles = documents.kept(file, CONFIRMATIONS)
+        kept, troubles = documents.kept(file, records.CONFIRMATIONS)
         self.file, self.known = file, {one.key: one for one in kept}
         self.troubles = [
             f"{why}; it is left as it is, nothing added" for why in troubles
         ]
 
-    def keep(self, record: ConfirmationRecord) -> None:
+    def keep(self, record: records.ConfirmationRecord) -> None:
         """Add a comparison; it counts in this run even if it cannot be written."""
         self.known[record.key] = record
         if not self.troubles:
             try:
-                content = documents.document(self.known.values(), NoSummary())
+                content = documents.document(self.known.values(), records.NoSummary())
                 documents.write(content, self.file)
             except OSError as error:
                 why = f"{self.file.name} cannot be written: {error.strerror}"

@@ -26,13 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gradwatch.harness.project.paths import ROOT, SOURCE
-from gradwatch.harness.workers.lifetime import (
-    Died,
-    Late,
-    adopt_orphans,
-    die_with_parent,
-    how_ended,
-)
+from gradwatch.harness.workers import lifetime
 
 #: The exit status of a process in which a page has replaced something: the next page
 #: gets another process. No other process exits with it, unless a page does so.
@@ -92,14 +86,14 @@ class Fork:
             self._connection.send_bytes(content)
             if not self._connection.poll(self._patience):
                 self.end()
-                raise Late(f"no answer in {self._patience:g} s")
+                raise lifetime.Late(f"no answer in {self._patience:g} s")
             return self._connection.recv_bytes()
         code = self.end(_ENDING)
-        raise Died(how_ended(code), code)
+        raise lifetime.Died(lifetime.how_ended(code), code)
 
     def _serve(self, asking: Connection, parent: int, rules: int) -> None:
         try:
-            die_with_parent(parent)
+            lifetime.die_with_parent(parent)
             self._connection.close()
             if self._forget:
                 restrict(rules)
@@ -174,8 +168,8 @@ def become(number: int, pipe: int, script: str, home: str, read: list[str]) -> N
     allowed = {_READS: (*READ, *python, *read), _READS | _WRITES: (home, *WRITTEN)}
     if not restrict(_rules(allowed, _TCP, _SIGNALS)):
         missing.append("files of its own (Landlock)")
-    die_with_parent(parent)
-    adopt_orphans()  # they end with this process
+    lifetime.die_with_parent(parent)
+    lifetime.adopt_orphans()  # they end with this process
     with Connection(os.dup2(number, pipe)) as connection:
         connection.send(missing)
         user = {"USER": "user", "LOGNAME": "user", "SHELL": "/bin/sh"}

@@ -379,6 +379,47 @@ def test_the_script_of_a_lambda_asks_for_its_source(tmp_path, capsys):
     assert "put the source of the candidate" in capsys.readouterr().out
 
 
+IN_A_FILE = """
+import torch.nn.functional as F
+from torch.autograd import Function
+from gradwatch import check
+
+SCALE, BEYOND = 2.0, float("inf")
+
+def scaled(x):
+    return x * SCALE
+
+class Base(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return F.softplus(scaled(x))
+
+class Halved(Base):
+    @staticmethod
+    def backward(ctx, dy):
+        return 0.5 * scaled(dy * F.sigmoid(scaled(ctx.saved_tensors[0])))
+
+script = check(lambda x: F.softplus(2 * x), Halved.apply, shapes=[(3,)]).repro()
+"""
+
+
+def test_a_script_has_what_the_candidate_uses_of_its_file(tmp_path, capsys):
+    """A file that is run, or a notebook, cannot be imported."""
+    file, script = tmp_path / "kernel.py", tmp_path / "repro.py"
+    file.write_text(IN_A_FILE)
+    text = runpy.run_path(str(file), run_name="__main__")["script"]
+    for source, ending in (
+        (text, (1, "wrong\n")),
+        (text.replace("0.5 *", ""), (0, "right\n")),
+    ):
+        script.write_text(source)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script))
+        said = capsys.readouterr().out
+        assert (ended.value.code, said.splitlines(keepends=True)[-1]) == ending, said
+
+
 def test_nothing_fails_and_there_is_no_script():
     assert check(cube, shapes=[(3, 4)]).repro() == ""
 
