@@ -22,13 +22,12 @@ from gradwatch.harness.judging.precisions import (
     name_of,
 )
 from gradwatch.harness.judging.radii import Nodes, Radii
-from gradwatch.harness.judging.rounding import thresholds
-from gradwatch.harness.judging.rounding.analysis import arithmetic_of, limits, operation
+from gradwatch.harness.judging.rounding.analysis import limits, lost, operation
+from gradwatch.harness.judging.rounding.thresholds import AS_A_WHOLE
 from gradwatch.harness.judging.spread import PAIRS
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Problem
-from gradwatch.impls.graph import Node
-from gradwatch.impls.graph.rewriting import absorb, absorbs
+from gradwatch.impls.graph.rewriting import absorb
 
 #: Readings of a sum whose smaller operand is far below its last place.
 ABSORBED = ("absorbed", "kept")
@@ -101,7 +100,7 @@ class Reference:
         pairs: Of evaluations of a tensor as a whole: more where fewer do not decide.
     """
 
-    pairs: tuple[int, ...] = (PAIRS, *thresholds.AS_A_WHOLE)
+    pairs: tuple[int, ...] = (PAIRS, *AS_A_WHOLE)
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()
@@ -168,27 +167,18 @@ class Reference:
 
     @functools.cached_property
     def absorbed(self) -> Mapping[str, Nodes]:
-        """The tensors where sums lose operands far below their last place, or keep all.
-
-        There are none where no such operand is over a tenth: functions with a scale of
-        1, as exp, hardly feel less. Nothing keeps more than float64.
-        """
-        felt = any(absorbs(node, *self._lost(node)) for node in self.radii().order)
-        names = ABSORBED[: felt * (1 + (self.dtype != "float64"))]
-        return {name: self.built(name) for name in names}
+        """The tensors where sums lose small operands, or keep all; {} if not felt."""
+        names = ABSORBED[:1] if self.dtype == "float64" else ABSORBED  # none is finer
+        return {n: self.built(n) for n in names if self.radii().errors.absorbing}
 
     def built(self, convention: str) -> Nodes:
         """The nodes of a convention, or of a reading of absorbed operands, again."""
         with choosing(convention):
             nodes = self.build()
         if convention in ABSORBED:
-            absorb(nodes.values(), self._lost, kept=convention == "kept")
+            how = functools.partial(lost, self.arithmetics[-1])
+            absorb(nodes.values(), how, kept=convention == "kept")
         return nodes
-
-    def _lost(self, node: Node) -> tuple[float, float]:
-        """The share of a sum below which an operand is lost, and what is felt of it."""
-        step = arithmetic_of(node, self.arithmetics[-1]).step
-        return thresholds.SMALL * step.roundoff, thresholds.SAYS_NOTHING
 
 
 def choosing(convention: str) -> contextlib.AbstractContextManager[Any]:

@@ -262,7 +262,7 @@ def test_a_comparison_begins_no_pair_when_the_time_is_over(root, monkeypatch, ov
         plans.append(plan)
         raise Died("it is not measured here")
 
-    monkeypatch.setattr(confirming, "compare_phases", compared)
+    monkeypatch.setattr(confirming.paired, "compare_phases", compared)
     commits = repository(root, ["square"] * 2)
     point = dict(zip(NAMES, ("65536", *POINT[1:]), strict=True))
     series = Series(MACHINE, ENVIRONMENT, SERIES, point, "seconds")

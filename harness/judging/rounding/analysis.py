@@ -35,8 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array
-from gradwatch.harness.judging.rounding.thresholds import ALWAYS, EACH_ROOT, FEW_DRAWS
+from gradwatch.harness.judging.rounding import thresholds
 from gradwatch.impls.graph import SELECTIONS, Node, as_array
+from gradwatch.impls.graph.rewriting import absorbs
 
 Error = NDArray[np.float64]
 Table = dict[str, Callable[["At"], Error]]
@@ -62,7 +63,7 @@ class Errors:
     """|v| and E of every node, E in units of the unit roundoff of `arithmetic`.
 
     The error of nodes in `exact` cancels in the result; `peaks` holds the largest E of
-    a node, where it is finite.
+    a node, where it is finite. Sums that are `absorbing` lose an operand that is felt.
     """
 
     arithmetic: Arithmetic
@@ -72,6 +73,7 @@ class Errors:
     errors: dict[Node, Error]
     exact: frozenset[Node] = frozenset()
     peaks: dict[Node, float] = field(default_factory=dict, init=False)
+    absorbing: list[Node] = field(default_factory=list, init=False)
 
     @functools.cached_property
     def reach(self) -> float:
@@ -158,13 +160,19 @@ def arithmetic_of(node: Node, of_all: Arithmetic) -> Arithmetic:
     return Arithmetic(own.name, own, own.roundoff, own.roundoff, own)
 
 
+def lost(of_all: Arithmetic, node: Node) -> tuple[float, float]:
+    """The share of a sum below which an operand is lost, and the least that is felt."""
+    step = arithmetic_of(node, of_all).step
+    return thresholds.SMALL * step.roundoff, thresholds.SAYS_NOTHING
+
+
 def limit_for(reduction: int) -> float:
     """The tolerance, in rounding radii, for sums of up to `reduction` terms.
 
     The part that grows is for sums that add their terms one by one: their error grows
     faster than that of a blocked sum.
     """
-    return ALWAYS + EACH_ROOT * math.sqrt(reduction)
+    return thresholds.ALWAYS + thresholds.EACH_ROOT * math.sqrt(reduction)
 
 
 def copied(at: At) -> Error:
@@ -194,6 +202,8 @@ def running_errors(
                 np.abs(size, out=size)
             errors.sizes[node] = size
             errors.errors[node] = _error(node, errors)
+            if absorbs(node, *lost(arithmetic, node)):
+                errors.absorbing.append(node)
     return errors
 
 
@@ -412,7 +422,7 @@ def _power(at: At, logarithm: float = 1.0) -> Error:
     # All of the value is lost: with a margin for the spread, which draws a part of it.
     # In extended precision the value may be too small for float64.
     lost = np.where(at.node.value != 0, np.maximum(at.v, np.finfo(float).tiny), 0.0)
-    return np.where(gone, FEW_DRAWS * lost / at.u, error)
+    return np.where(gone, thresholds.FEW_DRAWS * lost / at.u, error)
 
 
 def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
