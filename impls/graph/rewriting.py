@@ -86,15 +86,17 @@ def absorb(
         how: Gives the other arguments of `absorbs` for a node.
         kept: Whether these sums have the rounding of float64, and lose no more.
     """
-    for node in topological_order(nodes):
+    order = topological_order(nodes)
+    for node in order:
+        if node.inputs and node.held:  # as an index needed it when the graph was built
+            node.drop()
+    for node in order:
         if (gone := absorbs(node, *how(node))) is None:
             continue
         lost, inputs = absorbs(node, _LOST, 0.0) if kept else gone, node.inputs
         with rounded_to(node.precision):
             if lost is not None:
-                ones = (
-                    variable(np.where(g, 0.0, 1.0).astype(node.dtype)) for g in lost
-                )
+                ones = (variable((~g).astype(node.dtype)) for g in lost)
                 inputs = tuple(map(multiply, inputs, ones))
             made = again(node, inputs)
         if kept:
