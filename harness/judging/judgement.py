@@ -32,8 +32,8 @@ class Judgement:
             consistent: "float32" or "mixed" (steps rounded to 16 bits, sums in float32)
             for one of 16 bits; empty where it is consistent with none.
         convention: How ties are broken ("first", "last", "even", "shared", or "mixed"
-            where rows differ); or what a sum far above an operand did ("absorbed" it,
-            or "kept").
+            where rows differ); of a wrong tensor also whether sums lose small operands
+            ("absorbed") or keep them ("kept").
         message: One sentence that says all of this.
         diagnosis: The mistake that gives this tensor; empty where none is known.
     """

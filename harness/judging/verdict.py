@@ -364,9 +364,9 @@ def _judgement(
     sure = list[Judgement]()  # rounding loses an operand or keeps it: both are known
     for name in right.absorbed if convention == "first" else ():
         judgement = _explained(replace(asked, convention=name))
-        sure.append(replace(judgement, convention=name))
         if judgement.verdict == "agree":
-            return sure[-1]
+            return judgement
+        sure.append(replace(judgement, convention=name))
     judgement = _explained(asked)
     if sure and judgement.verdict == "vacuous":
         return max(sure, key=lambda j: 2 * j.passes - (j.verdict == "vacuous"))
