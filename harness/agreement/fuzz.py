@@ -194,9 +194,7 @@ def _shorter(trial: Trial) -> Iterator[Trial]:
     given = [*problem.inputs.values(), *problem.cotangents]
     for cut in cuts(a.shape for a in given if a is not None):
         inputs = {n: a[cut(a.shape)].copy() for n, a in problem.inputs.items()}
-        dys = [
-            None if a is None else a[cut(a.shape)].copy() for a in problem.cotangents
-        ]
+        dys = [a if a is None else a[cut(a.shape)].copy() for a in problem.cotangents]
         yield replace(trial, problem=replace(problem, inputs=inputs, cotangents=dys))
 
 

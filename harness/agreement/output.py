@@ -135,7 +135,5 @@ def markdown(document: Judged) -> str:
         )
         lines[-1] += f"{code(worst.case)}: {worst.verdict}: {cell(worst.story)}"
     lines += [f"- known defect is gone: {cell(reason)}" for reason in summary.gone]
-    lines += [
-        f"- not run: {code(b)}: {cell(why)}" for b, why in summary.missing.items()
-    ]
+    lines += [f"- not run: {code(b)}: {cell(w)}" for b, w in summary.missing.items()]
     return "\n".join(lines) + "\n"

@@ -41,9 +41,7 @@ OTHER_DRAWS = (
     " their generator: draw by the same calls in the same order, from the same one, or"
     " make the mask or the noise an input"
 )
-OWN_LOSS = (
-    "its own steps are the reference's function, and lose as much at these numbers"
-)
+OWN_LOSS = "its own steps are the same function, and lose as much at these numbers"
 CHOSEN = "elements are chosen by values so near to each other that rounding decides"
 UNRECORDED = (
     "the double backward is a constant: the backward computes without autograd's graph "

@@ -112,9 +112,8 @@ def command(
     summary.seconds, summary.seed = round(seconds, 2), asked.seed
     summary.machines = machines
     if asked.sampled:
-        summary.sampled = explained(
-            [b for b in asked.backends if b not in agreed.missing]
-        )
+        there = [b for b in asked.backends if b not in agreed.missing]
+        summary.sampled = explained(there)
     content = recording.document(agreed.records, summary)
     if not pages and agreed.records:
         keep(AGREE, content, json_file, combined)

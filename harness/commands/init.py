@@ -68,12 +68,10 @@ def command(wanted: tuple[str, ...]) -> int:
         return 1
     click.echo(f"\n$ gradwatch agree --op {names}")
     # In a process of its own, which finds the table that has just been written.
-    variables = {k: v for k, v in os.environ.items() if k != VARIABLE}
+    env = {k: v for k, v in os.environ.items() if k != VARIABLE}
     call = [sys.executable, "-m", "gradwatch", "agree", "--op", names]
     call += ["--next", "pytest; git add . && git commit; asv run 'HEAD^!'"]
-    ended = subprocess.run(
-        call, cwd=root, env=variables, preexec_fn=with_this_process()
-    )
+    ended = subprocess.run(call, cwd=root, env=env, preexec_fn=with_this_process())
     return ended.returncode or int(any(troubles.values()))
 
 

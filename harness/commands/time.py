@@ -243,12 +243,10 @@ def _show_times(rows: Sequence[TimeRecord]) -> None:
         about.setdefault(row.backend, {})[row.phase] = row.seconds
     groups = dict[str, list[list[str]]]()
     for name, backends in found.items():
-        in_order = sorted(backends, key=lambda b: sum(backends[b].values()))
-        several = [dict.fromkeys(PHASES, 0.0) | backends[b] for b in in_order]
+        order = sorted(backends, key=lambda b: sum(backends[b].values()))
+        several = [dict.fromkeys(PHASES, 0.0) | backends[b] for b in order]
         columns = [_cells([times[phase] for times in several]) for phase in PHASES]
-        groups[name] = [
-            [b, *chain(*c)] for b, *c in zip(in_order, *columns, strict=True)
-        ]
+        groups[name] = [[b, *chain(*c)] for b, *c in zip(order, *columns, strict=True)]
     threads = rows[0].threads
     title = f"median times, {rows[0].device}, {threads} thread{'s'[: threads != 1]}"
     show_grouped(title, ["", *chain(*((f"{p} µs", "") for p in PHASES))], groups)

@@ -105,17 +105,15 @@ def headline(surveyed: Survey) -> str:
 # Showing ------------------------------------------------------------------------
 
 
-def _show(surveyed: Survey, everything: bool) -> None:
+def _show(surveyed: Survey, every: bool) -> None:
     """Print the confirmed changes, by commit and the worst first; count the rest."""
     console = output()
     for warning in surveyed.warnings:
         say(warning, "yellow")
-    shown = [
-        a for a in surveyed.alerts if everything or a.fails or a.state == "confirmed"
-    ]
+    shown = [a for a in surveyed.alerts if every or a.fails or a.state == "confirmed"]
     for commit in dict.fromkeys(alert.commit for alert in shown):
         several = [alert for alert in shown if alert.commit == commit]
-        _show_commit(console, commit, several, everything)
+        _show_commit(console, commit, several, every)
     if not surveyed.series:
         console.print("no history yet: `asv run 'HEAD^!'` records this commit")
         return
@@ -132,7 +130,7 @@ def _show(surveyed: Survey, everything: bool) -> None:
 
 
 def _show_commit(
-    console: Console, commit: str, alerts: Sequence[Alert], everything: bool
+    console: Console, commit: str, alerts: Sequence[Alert], every: bool
 ) -> None:
     first = alerts[0]
     named_as = commit[:10]
@@ -140,7 +138,7 @@ def _show_commit(
         named_as = f"{first.good[:10]}..{named_as} ({first.candidates} commits)"
     console.print(f"[bold]{named_as}[/] {escape(git.subject(commit))}")
     names = Counter(alert.series.name for alert in alerts)
-    shown = alerts if everything else alerts[:_SHOWN]
+    shown = alerts if every else alerts[:_SHOWN]
     for alert in shown:
         name, environment = alert.series.name, escape(alert.series.environment)
         where = f" [dim]({environment})[/]" if names[name] > 1 else ""
@@ -150,11 +148,11 @@ def _show_commit(
         brief = escape(name.partition(".")[2] or name)
         console.print(f"  {change}  {brief}{where}", soft_wrap=True)
         detail = f"{alert.state}: {alert.why}" if alert.why else alert.state
-        if everything or alert.why != WRONG:
+        if every or alert.why != WRONG:
             ends = f"{size(alert.low)} to {size(alert.high)}"
             detail = f"{alert.kind}, {ends}, {detail}"
         console.print(f"    {escape(detail)}", style="dim", soft_wrap=True)
     if len(alerts) > len(shown):
         console.print(f"  and {len(alerts) - len(shown)} more series (--all)")
-    if everything:
+    if every:
         console.print(f"  [dim]→ {escape(repro(first))}[/]", soft_wrap=True)

@@ -73,21 +73,19 @@ def write_site(folder: Path, output: Path) -> list[Unreadable]:
         if theirs and (not output.is_dir() or any(output.iterdir())):
             why = f"{output} is not a dashboard; name an empty or a new folder"
             raise NotASite(why)
-        fresh, old = (
-            output.with_name(f".{output.name}.{n}") for n in ("partial", "old")
-        )
-        shutil.rmtree(fresh, ignore_errors=True)
+        new, old = (output.with_name(f".{output.name}.{n}") for n in ("partial", "old"))
+        shutil.rmtree(new, ignore_errors=True)
         try:
-            troubles = _write_all(folder, fresh)
+            troubles = _write_all(folder, new)
             shutil.rmtree(old, ignore_errors=True)
             if output.exists():
                 output.rename(old)
-            fresh.rename(output)
+            new.rename(output)
             shutil.rmtree(old, ignore_errors=True)
         except OSError as error:  # a full disk does not name the file
             raise OSError(error.errno, error.strerror, str(output)) from None
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
     return troubles
 
 
@@ -190,11 +188,8 @@ class Writer:
         path to the machine's first page, and `here`, the page's own name.
         """
         home = "../" * name.count("/")
-        places = {
-            "up": home + "../" * self.folder.count("/"),
-            "home": home,
-            "here": name,
-        }
+        up = home + "../" * self.folder.count("/")
+        places = {"up": up, "home": home, "here": name}
         page = _templates().get_template(template)
         self.write(name, page.render(**self.shared, **context, **places))
 

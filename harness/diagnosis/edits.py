@@ -22,7 +22,7 @@ from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import NUMBERS, factored, region_of, written
 from gradwatch.impls.graph.forms import CURVES, Form, formed, forms
-from gradwatch.impls.graph.rewriting import At, Make, again, rerun
+from gradwatch.impls.graph.rewriting import At, Make, again
 
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal")
@@ -100,7 +100,7 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     for other, (cost, how, words) in itertools.product(others, _BY):
         text = f"{{term}} is {words} by {{0}}"
         yield Edit(cost, text, (node, other), {node: by(how, node, other)})
-    yield from () if end else of_rule(node, sweep, digits)
+    yield from () if end else of_rule(node, sweep)
     for i, source in enumerate(node.inputs):
         if source not in sweep.flows:
             alike = near(source, sweep)
@@ -111,39 +111,15 @@ def local(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
             yield Edit(5, text, (source,), {node: by(np.asarray, source)})
 
 
-def of_rule(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits of a whole rule: not transposed, or one that reads another value."""
-    no = node, None
-    rule, i = sweep.made.get(node, no)
-    if i is None:
-        return
-    dy = sweep.passed[rule]
-    if dy.shape == rule.inputs[i].shape == node.shape:
+def of_rule(node: Node, sweep: Sweep) -> Iterator[Edit]:
+    """Edit of a whole rule that is not transposed."""
+    rule, i = sweep.made.get(node, (node, None))
+    dy = sweep.passed[rule] if i is not None else node
+    if i is not None and dy.shape == rule.inputs[i].shape == node.shape:
         given = [dy if j == i else n for j, n in enumerate(rule.inputs)]
         ahead = by(lambda *values: graph.computed(rule, [*values]), *given)
         text = "{term} is that step applied once more, and not transposed"
         yield Edit(4.5, text, (node,), {node: ahead})
-    steps = graph.topological_order(
-        [node], lambda n: sweep.made.get(n, no)[0] is not rule
-    )
-    steps = [n for n in steps if n.primitive]
-    saved = [n for n in steps if n not in sweep.flows]
-    read = dict.fromkeys(n for step in saved for n in step.inputs)
-    found = list[Edit]()
-    for value in (n for n in read if n in sweep.forward):
-        found += stand_ins(value, None, digits, near(value, sweep))
-    for step, name in ((n, n.primitive.name) for n in saved if n.primitive):
-        for place, source in enumerate(step.inputs):
-            found += stand_ins(step, place, digits, near(source, sweep))
-        if other := _INVERSE.get(name):
-            made = by(graph.PRIMITIVES[other].compute, *step.inputs)
-            found.append(Edit(5, f"{other} stands for {name}", (step,), {step: made}))
-    for edit in found:
-        order = dict.fromkeys((*edit.edits, *steps))
-        changed = partial(rerun, order, edit.edits)
-        again = {node: partial(lambda changed, at: changed(at)[node], changed)}
-        text = f"in {{rule}}, {edit.text.replace('in {rule}, ', '')}"
-        yield Edit(edit.rank + 0.5, text, (node, *edit.about[1:]), again)
 
 
 _INVERSE = {"add": "subtract", "subtract": "add"}
@@ -222,9 +198,12 @@ def lost(node: Node, along: Array, error: Array) -> Iterator[tuple[float, Edit]]
 # Of many nodes ----------------------------------------------------------------------
 
 
-def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
+def constants(
+    sweep: Sweep, whole: bool
+) -> Iterator[tuple[float, Callable[[float], Edit]]]:
     """Numbers in the formula, each with its edit as a function of another number.
 
+    It is an edit of the `whole` function, or of what the clean nodes compute again.
     Equal numbers change together, and with them 1 minus the number, as in a momentum.
     A number that is computed from others, such as sqrt(2 / pi), stands for these.
     """
@@ -236,23 +215,25 @@ def constants(sweep: Sweep) -> Iterator[tuple[float, Callable[[float], Edit]]]:
             fixed.add(node)
         else:
             read |= dict.fromkeys(n for n in node.inputs if n in fixed)
-    numbers = {n: float(n.value.reshape(-1)[0]) for n in read}
+    nodes = sorted(read, key=sweep.far.__getitem__)
+    numbers = {n: float(n.value.reshape(-1)[0]) for n in nodes}
     for node, old in numbers.items():
         alike = {n: v == old for n, v in numbers.items() if v == old or v + old == 1}
-        yield old, partial(_constant, sweep, {node: True})
+        yield old, partial(_constant, sweep, whole, {node: True})
         if len(alike) > 1 and node is next(iter(alike)):
-            yield old, partial(_constant, sweep, alike)
+            yield old, partial(_constant, sweep, whole, alike)
 
 
-def _constant(sweep: Sweep, like: Mapping[Node, bool], new: float) -> Edit:
+def _constant(sweep: Sweep, whole: bool, like: Mapping[Node, bool], new: float) -> Edit:
     node = next(iter(like))
     user = next((n for n in sweep.order if {node} & {*n.inputs}), node)
     rest = "" if all(like.values()) else f" and {1 - new:.9g} for 1 - {{0}}"
     text = f"{new:.9g} stands for {{0}}{rest} in {{1}}"
-    rank = 4 + 0.5 * (len(like) > 1) + 2.5 * (float(f"{new:.3g}") != new)
+    rank = 4 + 0.5 * (len(like) > 1) + 3.1 * (float(f"{new:.3g}") != new)
     rank += 4 * bool(new * node.value < 0)  # nobody writes an eps of -0.12
     values = {n: new if same else 1 - new for n, same in like.items()}
-    edits = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}
+    made = {n: by(partial(np.full_like, fill_value=v), n) for n, v in values.items()}
+    edits = made if whole else sweep.read(made, again=True)
     return Edit(rank, text, (user, node, user), edits)
 
 
@@ -265,7 +246,7 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
     for _, text, form in _roundings(digits) if leaves else ():
         said = text.format("what is saved of the inputs")
         yield Edit(5, said, (leaves[0],), {n: by(form, n) for n in leaves})
-    for node in sweep.order:
+    for node in sorted(sweep.order, key=sweep.far.__getitem__):
         if node in sweep.flows:
             for text, make in _sums(node, sweep):
                 yield Edit(4.5, text, node.inputs[:1], {node: make})
@@ -273,11 +254,20 @@ def broad(sweep: Sweep, digits: int) -> Iterator[Edit]:
         where = "where the backward computes it again, "
         where = where if node.primitive else "in all that the backward uses, "
         for edit in of_value(node, sweep, digits):
-            rank, text = edit.rank + 1, edit.text
-            read = sweep.read(edit.edits)
-            yield replace(edit, rank=rank, text=f"in the backward, {text}", edits=read)
+            edit = replace(edit, rank=edit.rank + 1)
+            read, text = sweep.read(edit.edits), edit.text.removeprefix("in {rule}, ")
+            rules = defaultdict[Node, dict[Node, Make]](dict)
+            for user, make in read.items():
+                rules[sweep.made.get(user, (user, 0))[0]][user] = make
+            for some in rules.values():
+                said = f"in {{rule}}, {text}"
+                about = next(iter(some)), *edit.about[1:]
+                yield replace(edit, text=said, about=about, edits=some)
+            if len(rules) > 1:
+                yield replace(edit, text=f"in the backward, {text}", edits=read)
             if node in sweep.forward and "rounded" not in text:
-                yield replace(edit, rank=rank + 0.5, text=where + text)
+                edit = replace(edit, rank=edit.rank + 0.5, text=where + text)
+                yield replace(edit, edits=sweep.read(edit.edits, again=True))
 
 
 def of_value(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
@@ -292,6 +282,14 @@ def of_value(node: Node, sweep: Sweep, digits: int) -> Iterator[Edit]:
     if node.value.dtype.kind in "fb":
         saved = [n for n in near(node, sweep) if n in sweep.forward][:8]
         yield from stand_ins(node, None, digits, saved)
+    if step is None or node in sweep.forward:
+        return
+    for place, source in enumerate(node.inputs):  # of a rule's own step
+        yield from stand_ins(node, place, digits, near(source, sweep)[:8])
+    if other := _INVERSE.get(step.name):
+        made = by(graph.PRIMITIVES[other].compute, *node.inputs)
+        text = f"in {{rule}}, {other} stands for {step.name}"
+        yield Edit(5, text, (node,), {node: made})
 
 
 def functions(sweep: Sweep, digits: int) -> Iterator[Edit]:
@@ -429,7 +427,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     finite = ratios[np.isfinite(ratios)]
     factor = float(np.median(finite)) if finite.size else np.nan
     plain = written(factor, (), 1e-3)
-    if plain or (np.isfinite(factor) and ratios.size > 2):
+    if plain or (np.isfinite(factor) and ratios.size > 2 and "slices" not in where):
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
         words = f"{where} of {{term}} is {said if factor else 'zero'}"
         rank = LAST if "slices" in where else 1 if plain else 7.5

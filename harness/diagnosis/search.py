@@ -98,10 +98,8 @@ class Case:
         self, right: Reference, got: Got, judgements: Sequence[Any], steps: float
     ) -> None:
         """Prepare to explain the tensors judged wrong, in `steps` of the graph."""
-        known = {*right.graphs, *ABSORBED}
-        ties = next(
-            (j.convention for j in judgements if j.convention in known), "first"
-        )
+        ways = {*right.graphs, *ABSORBED}
+        ties = next((j.convention for j in judgements if j.convention in ways), "first")
         self.sweep, self.steps = Sweep(right.built, ties), steps
         self.right = self.sweep.gradients(self.sweep.values)
         given = {n: np.asarray(a, right.wide) for n, a in got.items() if a is not None}
@@ -116,6 +114,10 @@ class Case:
         self.last = right.limit * arithmetic.step.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
         self.wholes = right.radii(ties).wholes() if self.digits < SHARP else {}
+        agree = {j.tensor for j in judgements if j.verdict == "agree"} - {*self.wrong}
+        # Zero, as of a key's bias, is right whatever is wrong.
+        tells = [n for n, r in self.tolerance.items() if (abs(self.right[n]) > r).any()]
+        self.nearest = self.sweep.blame(self.wrong, agree.intersection(tells))
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         nodes = {*self.sweep.order, *self.sweep.parts.values()}
         self.lengths = {n for node in nodes for n in (*node.shape, node.size)}
@@ -195,9 +197,10 @@ class Case:
         same = partial(np.allclose, rtol=self.roundoff / 8, atol=0)
         explained = [n for n in fit if fit[n] and not same(made[n], self.right[n])]
         if explained and edit.about[0] not in self.sweep.ends:
-            rest = (n for n in self.got if n not in fit)
-            rank += not all(fit.values())
-            rank += 1.5 * (not all(self.fits(n, made[n]) for n in rest))
+            breaks = not all(self.fits(n, made[n]) for n in self.got if n not in fit)
+            rank += (not all(fit.values())) + 1.5 * breaks
+            one_mistake = 1 < len(fit) == len(explained) and not breaks
+            rank -= 2.5 * (one_mistake and edit.rank < LONG)
         size = sum(self.got[n].size for n in explained)
         bits = size * min(self.digits, SHARP)
         if edit.plain and rank >= FAR - 1 and bits < BITS:
@@ -205,10 +208,11 @@ class Case:
         words = self.sweep.say(edit) if explained else ""
         named = [*dict.fromkeys(edit.about[1:])]
         rank += 3 * (len({*map(self.sweep.quoted, named)}) < len(named))
-        for name in explained:
+        rests = {n: self.rest(n, made[n]) for n in explained}
+        whole = math.hypot(*rests.values()) / max(1, len(rests)) ** 0.5
+        for name, left in rests.items():
             if all(words != one.words for one in self.found[name]):
-                left = self.rest(name, made[name])
-                of_it = rank + FAR * (left > HONEST)
+                of_it = rank + FAR * (min(left, whole) > HONEST)
                 one = Finding(of_it, words, predict, size, bits, edit.loose, left)
                 self.found[name].append(one)
 
@@ -289,16 +293,17 @@ def _likely(case: Case) -> Iterator[Edit]:
     """Edits that may be the mistake, cheap ones first, until all is explained."""
     for n in case.wrong:
         yield from edits.regions(case.sweep, n, case.got[n], case.tolerance[n])
-    yield from () if case.outputs else _of_tensors(case)
+    left = [n for n in case.nearest if n in case.open(SURE)]
+    first = 0 if case.outputs else 1
+    yield from _of_tensors(case, left[:first])
     yield from _of_numbers(case)
-    if case.outputs:
-        yield from _of_functions(case) if not case.sweep.parts else ()
-        yield from _of_tensors(case) if case.open() else ()
+    yield from _of_functions(case) if case.outputs and not case.sweep.parts else ()
+    yield from _of_tensors(case, left[first:] if first or case.open() else [])
     for rows in (edits.repeated, edits.broad):
         made = rows(case.sweep, case.digits) if case.open() else iter(())
-        left = AHEAD * (case.steps - case.sweep.spent) / len(case.sweep.order)
-        while some := [edit for _, edit in zip(range(int(left)), made, strict=False)]:
-            yield from sorted(some, key=lambda edit: edit.rank)
+        most = int(AHEAD * (case.steps - case.sweep.spent) / len(case.sweep.order))
+        while some := [edit for _, edit in zip(range(most), made, strict=False)]:
+            yield from sorted(some, key=lambda e: e.rank + case.sweep.far[e.about[0]])
     if not case.outputs and case.open() and not case.sweep.parts:
         yield from _of_functions(case, "in the function that is differentiated, ")
 
@@ -315,16 +320,20 @@ def _of_functions(case: Case, where: str = "") -> Iterator[Edit]:
             yield replace(edit, text=f"{where}{edit.text}", function=True)
 
 
-def _of_tensors(case: Case) -> Iterator[Edit]:
-    for name in case.wrong:
-        if name in case.open(SURE):
+def _of_tensors(case: Case, names: Sequence[str]) -> Iterator[Edit]:
+    for name in names:
+        if name in case.open(SURE) and not case.late(EACH / 2):
             yield from _local(case, name)
 
 
 def _of_numbers(case: Case) -> Iterator[Edit]:
-    for constant in edits.constants(case.sweep):
-        for name in case.open(LONG):
-            if not case.late(EACH / 4) and case.got[name].size * case.digits >= BITS:
+    until, whole = case.sweep.spent + EACH / 2, bool(case.outputs)
+    for constant in edits.constants(case.sweep, whole):
+        names = case.wrong if whole else case.nearest
+        for name in [n for n in names if n in case.open(LONG)][:SEVERAL]:
+            enough = case.got[name].size * case.digits >= BITS
+            enough = enough and not case.late(EACH / 4) and case.sweep.spent < until
+            if enough and name in case.open(LONG):
                 yield from _solved(case, name, *constant)
 
 
@@ -350,7 +359,8 @@ def _local(case: Case, name: str) -> Iterator[Edit]:
     # Where the error is far within the projections' tolerance, most edits fit these.
     near = max(room / 100, 16 * min((off for off, _ in chances), default=0.0))
     chances.sort(key=lambda one: (one[0] > near, one[1].rank, one[0]))
-    yield from (edit for _, edit in chances[:MOST])
+    until = case.sweep.spent + EACH / 15  # a step of a deep network costs as many
+    yield from (edit for _, edit in chances[:MOST] if case.sweep.spent < until)
     if name in case.open() and not case.late(EACH / 4):
         case.sweep.spend([*of] * PROBES)
         pairs = ((n, w * case.sweep.values[n].ravel()) for n, w in of.items())

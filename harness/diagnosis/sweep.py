@@ -10,9 +10,10 @@ fit the projections are evaluated in full.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from gradwatch.impls.graph.expressions import expression, is_number
 from gradwatch.impls.graph.rewriting import At, Edits, again, rerun
 
 Array = NDArray[Any]
+FEW = 3  # steps before a node on which no right tensor depends
 ELEMENTS = 10_000  # elements that take about as long as a step of a few
 
 
@@ -132,16 +134,59 @@ class Sweep:
         values = self.run(values, edit.edits) if edit else values
         return {name: values[node] for name, node in self.tensors.items()}
 
-    def read(self, edits: Edits) -> Edits:
-        """Edits of the nodes that use a value, by which the backward alone reads it."""
+    def read(self, edits: Edits, again: bool = False) -> Edits:
+        """Edits of the clean nodes that use a value, by which they alone read it.
+
+        With `again` they compute again, with the edits, what they read.
+        """
+        new = set[Node]()
+        for node in self.steps:
+            if node in edits or (again and not new.isdisjoint(node.inputs)):
+                new.add(node)
+        users = [n for n in self.clean if n not in new and not new.isdisjoint(n.inputs)]
+        kept = new.union(users)
+        chain = graph.topological_order(users, lambda n: n not in kept)
+        chain = [n for n in chain if n in new]
+
+        @lru_cache(1)
+        def values(at: At) -> dict[Node, Array]:
+            made = rerun(chain, edits, at)
+            self.spend(made)
+            return made
 
         def computed(user: Node, at: At) -> Array:
-            values = (edits[n](at) if n in edits else at(n) for n in user.inputs)
-            return graph.computed(user, [*values])
+            made = values(at)
+            read = [made[n] if n in made else at(n) for n in user.inputs]
+            return graph.computed(user, read)
 
-        users = (n for n in self.order if not edits.keys().isdisjoint(n.inputs))
-        first = self.forward.keys() - self.flows
-        return {n: partial(computed, n) for n in users if n not in first}
+        return {n: partial(computed, n) for n in users}
+
+    def blame(self, wrong: Sequence[str], right: Iterable[str]) -> list[str]:
+        """Find the nodes that may be mistaken; return the wrong tensors, nearest first.
+
+        No right tensor depends on a `clean` node; `near` are those, and `FEW` before.
+        One mistake lies behind all that is wrong, so behind the tensor that needs the
+        fewest nodes: `far` is how many steps before a clean one of it a node is.
+        """
+        behind = {n: {*wrong, *right} & {self.ends.get(n, "")} for n in self.order}
+        for node in reversed(self.order):
+            for source in node.inputs:
+                behind[source] |= behind[node]
+        count = {name: sum(name in n for n in behind.values()) for name in wrong}
+        nearest = sorted(wrong, key=count.__getitem__)
+        later = [n for n in self.order if n in self.flows or n not in self.forward]
+        clean = [n for n in later if behind[n] and behind[n].isdisjoint(right)]
+        self.clean = dict.fromkeys(clean or later)
+        near = {*self.clean}
+        for _ in range(FEW):
+            near.update(*[n.inputs for n in near])
+        self.near = [n for n in self.flowing if n in near]
+        self.far = dict.fromkeys(self.order, math.inf)
+        self.far |= {n: 0.0 for n in self.clean if behind[n] & {*nearest[:1]}}
+        for node in reversed(self.order):
+            for source in node.inputs:
+                self.far[source] = min(self.far[source], self.far[node] + 1)
+        return nearest
 
     @cached_property
     def steps(self) -> list[Node]:
@@ -199,11 +244,12 @@ class Sweep:
         self.spent += sum(1 + n.size / ELEMENTS for n in nodes)
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
-        """Gradients of the scaled sums of a tensor by each flowing node."""
+        """Gradients of the scaled sums of a tensor by the nodes near the mistake."""
         goal, found = self.tensors[tensor], dict[Node, Array]()
-        parts = [graph.gradient([goal], [scale], self.flowing) for scale in scales]
+        parts = [graph.gradient([goal], [scale], self.near) for scale in scales]
+        self.spend(self.near * len(scales))
         graph.forward(part for one in parts for part in one if part is not None)
-        for node, *rows in zip(self.flowing, *parts, strict=True):
+        for node, *rows in zip(self.near, *parts, strict=True):
             flat = [row.value.ravel() for row in rows if row is not None]
             if flat:
                 found[node] = np.stack(flat).astype(np.float64)

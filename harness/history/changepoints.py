@@ -164,9 +164,7 @@ def _series(values: ArrayLike) -> Values:
     return series
 
 
-def _change(
-    jump: Jump, index: int, unit: float | None, higher_is_better: bool
-) -> Change:
+def _change(jump: Jump, at: int, unit: float | None, higher_is_better: bool) -> Change:
     """Convert a jump from the working scale to the unit of the values."""
     difference = jump.after - jump.before
     margin = NORMAL_95 * MEDIAN * jump.error
@@ -180,7 +178,7 @@ def _change(
         relative, low, high = (d / base for d in (difference, *ends))
     excess = max(abs(difference) / jump.error - CUT, 0.0)
     return Change(
-        index=index,
+        index=at,
         relative_change=relative,
         low=low,
         high=high,
@@ -400,9 +398,8 @@ def _candidates(trace: Trace) -> list[int]:
             break
         error = math.sqrt(2 * trace.variances[min(width, trace.reach)])
         strength = np.abs(contrast(trace.sums, width)) / error
-        peak = (strength >= maximum_filter1d(strength, 2 * width + 1)) & (
-            strength > FAINT
-        )
+        highest = maximum_filter1d(strength, 2 * width + 1)
+        peak = (strength >= highest) & (strength > FAINT)
         inside = strongest[width : width + len(strength)]
         inside[peak] = np.maximum(inside[peak], strength[peak])
     peak = (strongest > 0) & (strongest >= maximum_filter1d(strongest, 3))

@@ -438,9 +438,7 @@ def _put_right(right: Reference, got: Tensors) -> dict[str, Array] | None:
         most = np.max(values.max(axis=0), where=tied, initial=-np.inf, **group)
         inside = ~tied | ((given >= least - slack) & (given <= most + slack))
         totals = np.sum(np.where(tied, values, 0.0), axis=along, keepdims=True)
-        total, enough = (
-            np.sum(np.where(tied, a, 0.0), **group) for a in (given, slack)
-        )
+        total, enough = (np.sum(np.where(tied, a, 0), **group) for a in (given, slack))
         inside &= total >= totals.min(axis=0) - enough
         inside &= total <= totals.max(axis=0) + enough
         good = np.all(inside, **group)

@@ -66,9 +66,7 @@ class Project:
         A page imports none of the others, so theirs are not among them; other files in
         its folder have names that begin with an underscore.
         """
-        pages = [
-            f"{folder}/{name}" for folder in self.ops for name in (f"{op}.py", "_*")
-        ]
+        pages = [f"{path}/{name}" for path in self.ops for name in (f"{op}.py", "_*")]
         plain = [name for name in self.measures if "*" not in name]
         folders = [f"{folder}/**" for folder in (*plain, *self.backends)]
         return tuple(f":(glob){one}" for one in (*self.measures, *folders, *pages))

@@ -164,9 +164,7 @@ def _bench(problem: Problem, backend: str, options: Mapping[str, Any]) -> _Bench
     narrow = len(right.arithmetics) > 1
     # The rivals compare with PyTorch's gradient, or else with the page's `manual`.
     if torch:  # in C order
-        dys = [
-            None if a is None else np.array(a, order="C") for a in problem.cotangents
-        ]
+        dys = [a if a is None else np.array(a, order="C") for a in problem.cotangents]
         inputs = {n: np.array(a, order="C") for n, a in problem.inputs.items()}
         plain = replace(problem, inputs=inputs, cotangents=dys)
         other = _run_step(catalogue.load_backend(backend).prepare(plain))
@@ -320,9 +318,7 @@ def _result(problem: Problem, manual: Manual) -> Result:
     if precision is None or precision.digits >= PRECISIONS["float32"].digits:
         return _run_step(numpy_manual.Manual(problem, manual))
     result = _run_step(numpy_manual.Manual(replace(problem, dtype="float32"), manual))
-    named = {
-        n: problem.dtype if d == "float32" else d for n, d in result.dtypes.items()
-    }
+    named = {n: d.replace("float32", problem.dtype) for n, d in result.dtypes.items()}
     gradients = {
         n: None if g is None else precision.round(g)
         for n, g in result.gradients.items()

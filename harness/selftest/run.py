@@ -42,10 +42,7 @@ class Extent:
     second_tensors: int
 
 
-_VALUES = (
-    *("normal", "shifted", "large", "tiny", "mixed", "ties", "constant"),
-    "dy_ones",
-)
+_USUAL = *("normal", "shifted", "large", "tiny", "mixed", "ties", "constant"), "dy_ones"
 # Without "infnan": allclose counts two NaNs as different.
 _FINITE = tuple(name for name in REGIMES if name != "infnan")
 # Without memory layouts, which change no number; that leaves 20,000 tensors.
@@ -57,7 +54,7 @@ _PLAIN = tuple(
 _WIDE, _HALF = ("float64", "float32"), ("float16", "bfloat16")
 _IN_HALF = dict.fromkeys(_HALF, ("normal", "tiny", "mixed", "dy_ones"))
 FULL = Extent(
-    planted={**dict.fromkeys(_WIDE, _VALUES), **_IN_HALF},
+    planted={**dict.fromkeys(_WIDE, _USUAL), **_IN_HALF},
     gradcheck=("normal",),  # its users take torch.randn
     right={**dict.fromkeys(_WIDE, _FINITE), **_IN_HALF},
     tensors=10_000,
@@ -81,14 +78,12 @@ def chosen(
     second = [order for order in orders if order in SECOND]
     for op in map(catalogue.load_op, ops):
         if ORDERS[0] in orders:
-            yield from _in_turn(extent.right, op, seed)
-        for one in _in_turn(extent.second, op, seed) if second else ():
+            yield from _turns(extent.right, op, seed)
+        for one in _turns(extent.second, op, seed) if second else ():
             yield from (of_order(one, order, seed) for order in second)
 
 
-def _in_turn(
-    regimes: Mapping[str, Sequence[str]], op: Op, seed: int
-) -> Iterator[Trial]:
+def _turns(regimes: Mapping[str, Sequence[str]], op: Op, seed: int) -> Iterator[Trial]:
     """Trials of one case for each precision and regime, in turn: all take an hour."""
     turns = itertools.cycle(op.cases.values())
     for dtype, names in regimes.items():

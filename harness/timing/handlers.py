@@ -80,9 +80,7 @@ def sample(request: Request) -> dict[str, Any]:
     """
     rotation = _ready[request["step"]]
     timer = timers.timer_of(rotation.steps[0])
-    least = (
-        AWAKE if isinstance(timer, timers.HostTimer) else 0
-    )  # a GPU has its own clock
+    least = AWAKE if isinstance(timer, timers.HostTimer) else 0  # a GPU has a clock
     asked = request["phase"], timer, request["calls"]
     return {"reading": list(witnessed(rotation, *asked, least=least))}
 

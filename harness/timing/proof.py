@@ -85,11 +85,9 @@ def variants(one: Trial, seed: int = 0) -> list[Trial]:
     op, problem = one.problem.op, one.problem
     case = {**op.cases, **op.sizes}[one.case]
     others = []
-    for extra in (1, 2):
-        other = trial(
-            op, case, REGIMES[one.regime], problem.dtype, seed + extra, one.op
-        )
-        rng = np.random.default_rng([seed, extra])
+    for n in (1, 2):
+        other = trial(op, case, REGIMES[one.regime], problem.dtype, seed + n, one.op)
+        rng = np.random.default_rng([seed, n])
         arrays = [*other.problem.inputs.values(), *other.problem.cotangents]
         owns = [*problem.inputs.values(), *problem.cotangents]
         for array, own in zip(arrays, owns, strict=True):
@@ -100,7 +98,7 @@ def variants(one: Trial, seed: int = 0) -> list[Trial]:
                 kept[:] = False
                 kept[rng.choice(array.size, MOVED // 2, replace=False)] = True
                 kept[np.argpartition(own, -MOVED // 2, axis=None)[-MOVED // 2 :]] = True
-            kept[[0, -1]] = extra == 1
+            kept[[0, -1]] = n == 1
             np.copyto(array, own, where=~kept.reshape(array.shape))
         others.append(other)
     return [one, *others]

@@ -280,7 +280,7 @@ class Tape(TorchDispatchMode):
             return self._write_in_place(target, args, kwargs)
         rewrite = COMPOSED.get(name_of(target), decompositions().get(target))
         if given and rewrite is not None:
-            _refuse_other_function(target, rewrite, args, kwargs)
+            _refuse_another(target, rewrite, args, kwargs)
             return self._inside(rewrite, args, kwargs)
         if target._can_decompose():
             return self._inside(target.decompose, args, kwargs)
@@ -532,9 +532,8 @@ def _by_name(target: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments of an operator by name, with its defaults."""
     arguments = target._schema.arguments
     defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    return (
-        defaults | dict(zip((a.name for a in arguments), args, strict=False)) | kwargs
-    )
+    given = zip((a.name for a in arguments), args, strict=False)
+    return defaults | dict(given) | kwargs
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -580,9 +579,7 @@ def replica(tensor: Tensor, wanted: bool) -> Tensor:
 _ALIKE = 1e-6
 
 
-def _refuse_other_function(
-    target: Any, rewritten: Function, args: Any, kwargs: Any
-) -> None:
+def _refuse_another(target: Any, rewritten: Function, args: Any, kwargs: Any) -> None:
     """Raise Untraceable where PyTorch's decomposition is another function.
 
     Both are run in float64, unless they are alike in float32, which takes half of the

@@ -137,9 +137,7 @@ class Traced:
                 for name, value in zip(self.results, returned, strict=True)
                 if value is not given.get(name)  # a buffer that the call left alone
             }
-        leaves = {
-            name: value for name, value in given.items() if isinstance(value, Node)
-        }
+        leaves = {name: n for name, n in given.items() if isinstance(n, Node)}
         return Graph(outputs, leaves, tuple(read))
 
     @property

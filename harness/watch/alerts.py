@@ -345,9 +345,7 @@ class Findings:
     def __init__(self, file: Path) -> None:
         kept, troubles = documents.kept(file, records.CONFIRMATIONS)
         self.file, self.known = file, {one.key: one for one in kept}
-        self.troubles = [
-            f"{why}; it is left as it is, nothing added" for why in troubles
-        ]
+        self.troubles = [f"{w}; it is left as it is, nothing added" for w in troubles]
 
     def keep(self, record: records.ConfirmationRecord) -> None:
         """Add a comparison; it counts in this run even if it cannot be written."""

@@ -179,9 +179,8 @@ def _accepted(series: Series, order: Order, rules: Rules) -> tuple[int, str]:
     # asv.conf.json may abbreviate a hash.
     known = [r for c, r in order.rank.items() if any(map(c.startswith, names))]
     floor = max(known, default=-1)
-    return (
-        (floor, why) if floor > release else (release, f"before {order.reference[0]}")
-    )
+    before = release, f"before {order.reference[0]}"
+    return (floor, why) if floor > release else before
 
 
 def _alert(series: Series, change: Change, order: Order, off: int) -> Alert:

@@ -227,9 +227,7 @@ def _rules(
     version = _landlock()
     if version < 1:
         return -1
-    later = sum(
-        right for since, right in ((2, _REFER), (3, _TRUNCATE)) if version >= since
-    )
+    later = sum(r for since, r in ((2, _REFER), (3, _TRUNCATE)) if version >= since)
     full = {
         rights | later if rights & _WRITES else rights: allowed[rights]
         for rights in allowed

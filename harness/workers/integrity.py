@@ -217,9 +217,7 @@ class Watch:
         if self.on and event in WATCHED:
             self.seen.add(WATCHED[event])
 
-    def _begin_thread(
-        self, frame: types.FrameType, event: str, argument: object
-    ) -> None:
+    def _begin_thread(self, frame: types.FrameType, event: str, value: object) -> None:
         sys.setprofile(None)
         if self.on:
             self.seen.add("starts a thread")

@@ -334,7 +334,5 @@ def _by_framework(tasks: Iterable[Task]) -> dict[str, deque[Task]]:
         known("backend", task.backend, backends)
         waiting.setdefault(framework_of(task.backend), deque()).append(task)
     first = {name: traits_of(tasks[0].backend) for name, tasks in waiting.items()}
-    turns = sorted(
-        first, key=lambda name: (first[name].crashes, not first[name].compiles)
-    )
+    turns = sorted(first, key=lambda n: (first[n].crashes, not first[n].compiles))
     return {name: waiting[name] for name in turns}

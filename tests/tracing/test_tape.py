@@ -243,9 +243,9 @@ def test_a_decomposition_is_another_function_though_the_type_given_hides_it(
     x = torch.full((4,), value, dtype=dtype)
     target = torch.ops.aten.sigmoid if value < 1 else torch.ops.aten.square
     assert torch.equal(target(x), rewrite(x))
-    tape._refuse_other_function(target.default, target, (x,), {})
+    tape._refuse_another(target.default, target, (x,), {})
     with pytest.raises(Untraceable, match="another function"):
-        tape._refuse_other_function(target.default, rewrite, (x,), {})
+        tape._refuse_another(target.default, rewrite, (x,), {})
 
 
 def test_a_decomposition_that_is_alike_in_float32_takes_no_double_memory():
@@ -256,5 +256,5 @@ def test_a_decomposition_that_is_alike_in_float32_takes_no_double_memory():
         return x * x * (1 + 1e-7)
 
     square = torch.ops.aten.square
-    tape._refuse_other_function(square.default, rewrite, (torch.rand(3),), {})
+    tape._refuse_another(square.default, rewrite, (torch.rand(3),), {})
     assert ran == [torch.float32]

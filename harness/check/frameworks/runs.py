@@ -378,9 +378,8 @@ def _forwards(
 
 def floating(value: Any) -> bool:
     """Whether a value is a tensor of floats or of complex numbers."""
-    return isinstance(value, Tensor) and (
-        value.is_floating_point() or value.is_complex()
-    )
+    inexact = isinstance(value, Tensor) and value.is_floating_point()
+    return inexact or (isinstance(value, Tensor) and value.is_complex())
 
 
 def numbers(tensor: Tensor) -> Tensor:

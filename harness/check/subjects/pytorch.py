@@ -132,9 +132,8 @@ class TorchSubject:
         at = [n for n, w in zip(bound.names, bound.wanted, strict=True) if w]
         pairs = zip(traced.results, cotangents, strict=False)
         dy = {name: array for name, array in pairs if array is not None}
-        along = {
-            n: v for n, v in zip(bound.names, tangents, strict=True) if v is not None
-        }
+        given = zip(bound.names, tangents, strict=True)
+        along = {name: v for name, v in given if v is not None}
         unreached, second = list[str](), trial.order != "vjp"
 
         def build(wide: Any) -> dict[str, graph.Node]:
