@@ -364,6 +364,7 @@ def cancels(value: Array, size: Array) -> Mask:
     return as_array(np.abs(value) < size * (1 - np.finfo(float).eps ** 0.5))
 
 
+@np.errstate(all="ignore")
 def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
     """Each node's magnitude if all terms of sums and products had the same sign.
 
@@ -393,9 +394,8 @@ def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array
 
 def _added(node: Node, terms: Sequence[Array]) -> Array:
     """The sum of all terms, also of those that the node subtracts."""
-    if operation(node) == "subtract":
-        return as_array(terms[0] + terms[1])
-    return computed(node, *terms)
+    subtracts = operation(node) == "subtract"
+    return as_array(terms[0] + terms[1]) if subtracts else computed(node, *terms)
 
 
 def _multiplies(node: Node) -> bool:

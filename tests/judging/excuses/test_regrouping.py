@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import judge
-from gradwatch.harness.judging.excuses.overflow import peaks
+from gradwatch.harness.judging.excuses.overflow import magnitudes, peaks
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.reference import reference
 from gradwatch.harness.judging.verdict import judge_tensors
@@ -230,3 +230,10 @@ def test_nan_in_a_deep_graph_of_ordinary_numbers_is_wrong():
     x, w = (RNG.standard_normal((8, 8)).astype("float32") / 3 for _ in range(2))
     got = [np.full((8, 8), np.nan, "float32"), None]
     assert judge(chain, [x, w], np.ones((8, 8)), got)[0].verdict == "nonfinite"
+
+
+def test_magnitudes_beyond_float64_print_no_warning():
+    """As behind twelve layers whose scores are masked by the least number."""
+    x = graph.variable(np.full(3, 1e200))
+    square = x * x + x @ x
+    assert np.isposinf(magnitudes(graph.topological_order([square]))[square]).all()
