@@ -74,9 +74,8 @@ class Noted:
                 raise Unwritten(f"{self._code}.{name}")
             known = getattr(self._value, "size" if name == "numel" else name)
             return (lambda: known) if name == "numel" else known
-        return Noted(
-            self._tape, f"{self._code}.{name}", getattr(self._value, name, None)
-        )
+        value = getattr(self._value, name, None)
+        return Noted(self._tape, f"{self._code}.{name}", value)
 
     def __call__(self, *args: Any, **options: Any) -> Noted:
         """Note the call."""
@@ -193,9 +192,8 @@ class Names:
                 return args[0].detach()
             if name == "pad":
                 name = "nn.functional.pad"
-        return Noted(self._tape, names.get(name, f"{names['']}.{name}"))(
-            *args, **options
-        )
+        full = names.get(name, f"{names['']}.{name}")
+        return Noted(self._tape, full)(*args, **options)
 
 
 def _for_paddle(tape: Tape, name: str, args: Any, options: Any) -> Any:

@@ -37,12 +37,8 @@ def _covered() -> list[str]:
     return sorted(found)
 
 
-_NAMES = {
-    "backends": backend_names,
-    "cases": _cases,
-    "covered": _covered,
-    "ops": op_names,
-}
+_NAMES = {"backends": backend_names, "cases": _cases}
+_NAMES |= {"covered": _covered, "ops": op_names}
 
 
 @click.command()

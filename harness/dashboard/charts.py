@@ -83,9 +83,8 @@ def _frame(kind: str) -> tuple[Any, dict[str, models.ColumnDataSource]]:
 
     draw("lines", "multi_line", xs="xs", ys="ys", line_dash="dash")
     draw("points", "segment", x0="x", y0="low", x1="x", y1="high")
-    dots = draw(
-        "points", "scatter", x="x", y="y", marker={"field": "marker"}, size="size"
-    )
+    marker = {"field": "marker"}
+    dots = draw("points", "scatter", x="x", y="y", marker=marker, size="size")
     ring = {"size": 16, "fill_alpha": 0, "line_width": 2.5}
     draw("rings", "scatter", x="x", y="y", **ring)
     lines = [("", "@runner"), ("", "@what"), ("", "@detail")]

@@ -472,7 +472,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
     found = [replace(f, rank=f.rank + more) for f, more in pairs]
     found.sort(key=lambda f: (f.rank, len(f.words)))
     if not found:
-        return [Finding(99, _common(case, name))]
+        return [Finding(99, _common(case, name) + case.sweep.where())]
     # At inputs near by, and with other cotangents, two explanations may differ.
     sweep, rng, leaves = case.sweep, np.random.default_rng(1), dict[Node, Any]()
     for leaf in (*sweep.inputs.values(), *sweep.cotangents):

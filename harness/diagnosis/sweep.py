@@ -177,6 +177,8 @@ class Sweep:
         later = [n for n in self.order if n in self.flows or n not in self.forward]
         clean = [n for n in later if behind[n] and behind[n].isdisjoint(right)]
         self.clean = dict.fromkeys(clean or later)
+        shared = [n for n in clean if n in self.flows and behind[n] == {*wrong}]
+        self.shared = (*shared[:1], *shared[-1:]) if len(wrong) > 1 else ()
         near = {*self.clean}
         for _ in range(FEW):
             near.update(*[n.inputs for n in near])
@@ -275,6 +277,12 @@ class Sweep:
         )
         said += "" if first in self.names else self.line(made)
         return f"{said}, and {self.say(edit.also)}" if edit.also else said
+
+    def where(self) -> str:
+        """Words for what all wrong tensors need, and no right ones; "" if nothing."""
+        ends = (Edit(0, "{term}", (n,), {}) for n in self.shared)
+        said = ", up to ".join(dict.fromkeys(map(self.say, ends)))
+        return f"; all wrong tensors need {said}, and no right ones do" if said else ""
 
     def quoted(self, node: Node) -> str:
         """A name, a number, or an expression such as `x - sum(x) / 8`."""

@@ -116,19 +116,40 @@ MISTAKES: dict[str, tuple[str, Callable[..., Tensor], Backward, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_one_of_several_layers_is_named(name: str) -> None:
-    """Also beside the bias of a key: that is zero, and right whatever is wrong."""
-    place, forward, backward, words = MISTAKES[name]
+def of_relu(dy: Tensor, x: Tensor) -> Tensor:
+    return dy * (x > 0)
+
+
+def diagnoses(place: str, own: Callable[..., Tensor]) -> set[str]:
+    """What is said of the tensors that are wrong with a function in the third layer."""
     torch.manual_seed(2)
     right = Network()
     for parameter in right.parameters():
         if parameter.ndim == 1:
             nn.init.normal_(parameter, 1.0, 0.3)
     wrong = copy.deepcopy(right)
-    wrong.blocks[2].own[place] = with_backward(forward, backward)
+    wrong.blocks[2].own[place] = own
     inputs = [torch.randint(WORDS, (2, LENGTH))]
     found = gradwatch.check(right, wrong, inputs, quick=True)
-    said = {j.diagnosis.split(": with this, all")[0] for j in found if not j.passes}
+    return {j.diagnosis for j in found if not j.passes}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_one_of_several_layers_is_named(name: str) -> None:
+    """Also beside the bias of a key: that is zero, and right whatever is wrong."""
+    place, forward, backward, words = MISTAKES[name]
+    said = diagnoses(place, with_backward(forward, backward))
+    said = {one.split(": with this, all")[0] for one in said}
     assert len(said) == 1, said
     assert words in said.pop()
+
+
+def test_a_mistake_without_a_name_has_a_place() -> None:
+    """The slope of a ReLU for GELU's: from its output's gradient to its input's."""
+    said = diagnoses("gelu", with_backward(functional.gelu, of_relu))
+    places = {one.partition("; all wrong tensors need ")[2] for one in said}
+    assert len(places) == 1, said
+    first, last = places.pop().split(", up to ")
+    assert "* 0.5) * (1 + (...))` (" in first
+    assert "`blocks.2.up.bias + (" in last
+    assert last.endswith(", and no right ones do")

@@ -62,9 +62,8 @@ class TorchSubject:
     def admit(self, trial: Trial, most: float) -> None:
         """Run the reference at a trial and raise as it does; stop beyond `most`."""
         bound = self.bound(trial, traced=False)
-        self._costs[_shapes(trial)] = cost_of(
-            bound.call, bound.tensors, bound.wanted, most
-        )
+        cost = cost_of(bound.call, bound.tensors, bound.wanted, most)
+        self._costs[_shapes(trial)] = cost
 
     @property
     def state(self) -> State:
