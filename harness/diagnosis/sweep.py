@@ -161,7 +161,7 @@ class Sweep:
 
         return {n: partial(computed, n) for n in users}
 
-    def blame(self, wrong: Sequence[str], right: Iterable[str]) -> list[str]:
+    def blame(self, wrong: Sequence[str], right: set[str]) -> list[str]:
         """Find the nodes that may be mistaken; return the wrong tensors, nearest first.
 
         No right tensor depends on a `clean` node; `near` are those, and `FEW` before.
@@ -178,7 +178,7 @@ class Sweep:
         clean = [n for n in later if behind[n] and behind[n].isdisjoint(right)]
         self.clean = dict.fromkeys(clean or later)
         shared = [n for n in clean if n in self.flows and behind[n] == {*wrong}]
-        self.shared = (*shared[:1], *shared[-1:]) if len(wrong) > 1 else ()
+        self.shared = (*shared[:1], *shared[-1:]) if right and len(wrong) > 1 else ()
         near = {*self.clean}
         for _ in range(FEW):
             near.update(*[n.inputs for n in near])

@@ -421,6 +421,11 @@ def test_no_two_edits_explain_noise_on_a_few_elements() -> None:
     assert not any("agree" in said([g, *layer_norm()[1:]])[0] for g in noise)
 
 
+def test_where_nothing_is_right_no_place_is_said() -> None:
+    wrong = [g + 1e-3 * RNG.standard_normal(g.shape) for g in layer_norm()]
+    assert not any("right ones" in sentence for sentence in said(wrong))
+
+
 def test_an_output_has_a_diagnosis_too() -> None:
     x = X.astype(np.float64)
     centred = x - mean(x)
