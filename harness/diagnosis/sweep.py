@@ -164,16 +164,16 @@ class Sweep:
     def blame(self, wrong: Sequence[str], right: set[str]) -> list[str]:
         """Find the nodes that may be mistaken; return the wrong tensors, nearest first.
 
-        No right tensor depends on a `clean` node; `near` are those, and `FEW` before.
-        One mistake lies behind all that is wrong, so behind the tensor that needs the
-        fewest nodes: `far` is how many steps before a clean one of it a node is.
+        No right tensor needs a `clean` node; `near` are those, and `FEW` before them,
+        `shared` the first and last that all wrong tensors need. A mistake lies behind
+        the nearest, too: `far` counts the steps from a node to a clean one behind it.
         """
-        behind = {n: {*wrong, *right} & {self.ends.get(n, "")} for n in self.order}
+        judged = right.union(wrong)
+        behind = {n: judged & {self.ends.get(n, "")} for n in self.order}
         for node in reversed(self.order):
             for source in node.inputs:
                 behind[source] |= behind[node]
-        count = {name: sum(name in n for n in behind.values()) for name in wrong}
-        nearest = sorted(wrong, key=count.__getitem__)
+        nearest = sorted(wrong, key=lambda one: sum(one in s for s in behind.values()))
         later = [n for n in self.order if n in self.flows or n not in self.forward]
         clean = [n for n in later if behind[n] and behind[n].isdisjoint(right)]
         self.clean = dict.fromkeys(clean or later)

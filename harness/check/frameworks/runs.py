@@ -378,8 +378,8 @@ def _forwards(
 
 def floating(value: Any) -> bool:
     """Whether a value is a tensor of floats or of complex numbers."""
-    inexact = isinstance(value, Tensor) and value.is_floating_point()
-    return inexact or (isinstance(value, Tensor) and value.is_complex())
+    held = value.dtype if isinstance(value, Tensor) else torch.bool
+    return held.is_floating_point or held.is_complex
 
 
 def numbers(tensor: Tensor) -> Tensor:
