@@ -20,7 +20,7 @@ from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import ABSORBED, Reference
-from gradwatch.harness.judging.verdict import allowed
+from gradwatch.harness.judging.verdict import allowed, zeros_pass
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import factored, region_of, split, written
 from gradwatch.impls.graph.parts import Box
@@ -43,9 +43,6 @@ LONG = 6  # rank from which a number of a few digits is likelier
 FAR = 8  # rank from which an explanation is no reason to stop
 Got = Mapping[str, Array | None]
 Judged = tuple[Judgement, ...]
-Move = tuple[Array, Edit]
-Weights = Mapping[Node, Array]
-Predict = Callable[[Mapping[Node, Array]], Mapping[str, Array]]
 #: Raised by an edit that fits no shape here, or has another operation's attribute.
 RAISED = (ValueError, TypeError, LookupError)
 
@@ -59,17 +56,18 @@ class Finding:
         words: A sentence in the user's terms.
         predict: Gives the tensors that it predicts, at any point; None if it cannot.
         elements, bits: How many agree with it.
-        loose, rest: As of the edit, and of `Case.rest`.
+        loose, rest, exact: As of the edit, of `Case.rest`, and whether all bits agree.
         others: How many explanations of another meaning agree nearly as well.
     """
 
     rank: float
     words: str
-    predict: Predict | None = None
+    predict: Callable[[Mapping[Node, Array]], Mapping[str, Array]] | None = None
     elements: int = 0
     bits: int = 0
     loose: bool = False
     rest: float = 0.0
+    exact: bool = False
     others: int = 0
 
     @property
@@ -116,8 +114,8 @@ class Case:
         self.wholes = right.radii(ties).wholes() if self.digits < SHARP else {}
         agree = {j.tensor for j in judgements if j.verdict == "agree"} - {*self.wrong}
         # Zero, as of a key's bias, is right whatever is wrong.
-        tells = [n for n, r in self.tolerance.items() if (abs(self.right[n]) > r).any()]
-        self.nearest = self.sweep.blame(self.wrong, agree.intersection(tells))
+        tells = {n for n in agree & {*self.got} if not zeros_pass(right, n)}
+        self.nearest = self.sweep.blame(self.wrong, tells)
         self.found: dict[str, list[Finding]] = {name: [] for name in self.wrong}
         nodes = {*self.sweep.order, *self.sweep.parts.values()}
         self.lengths = {n for node in nodes for n in (*node.shape, node.size)}
@@ -133,7 +131,7 @@ class Case:
         ranks = {n: [f.rank for f in self.found[n] if not f.loose] for n in self.wrong}
         return [n for n, known in ranks.items() if min(known, default=far) >= far]
 
-    def projected(self, name: str) -> tuple[Array, float, Weights]:
+    def projected(self, name: str) -> tuple[Array, float, Mapping[Node, Array]]:
         """Random projections of a tensor's error, their tolerance, and their gradients.
 
         The gradients are by the values of nodes; an infinite error has none.
@@ -203,17 +201,18 @@ class Case:
             rank -= 2.5 * (one_mistake and edit.rank < LONG)
         size = sum(self.got[n].size for n in explained)
         bits = size * min(self.digits, SHARP)
-        if edit.plain and rank >= FAR - 1 and bits < BITS:
+        if not explained or (edit.plain and rank >= FAR - 1 and bits < BITS):
             return  # a factor without a name fits a single number
-        words = self.sweep.say(edit) if explained else ""
+        words = self.sweep.say(edit)
         named = [*dict.fromkeys(edit.about[1:])]
         rank += 3 * (len({*map(self.sweep.quoted, named)}) < len(named))
         rests = {n: self.rest(n, made[n]) for n in explained}
-        whole = math.hypot(*rests.values()) / max(1, len(rests)) ** 0.5
+        whole = math.hypot(*rests.values()) / len(rests) ** 0.5
         for name, left in rests.items():
             if all(words != one.words for one in self.found[name]):
-                of_it = rank + FAR * (min(left, whole) > HONEST)
-                one = Finding(of_it, words, predict, size, bits, edit.loose, left)
+                far = rank + FAR * (min(left, whole) > HONEST)
+                exact = np.array_equal(made[name], self.got[name])
+                one = Finding(far, words, predict, size, bits, edit.loose, left, exact)
                 self.found[name].append(one)
 
 
@@ -340,7 +339,7 @@ def _of_numbers(case: Case) -> Iterator[Edit]:
 def _local(case: Case, name: str) -> Iterator[Edit]:
     """Edits of one node, and pairs of them, that fit a tensor's projections."""
     error, room, of = case.projected(name)
-    chances, moves = list[tuple[float, Edit]](), list[Move]()
+    chances, moves = list[tuple[float, Edit]](), list[tuple[Array, Edit]]()
     for node, weights in of.items():
         if case.late(EACH / 2):
             break  # the rest of the time is for other rows
@@ -407,7 +406,7 @@ def _most(x: Array) -> float:
     return float(np.abs(x).max())
 
 
-def _pairs(error: Array, room: float, moves: list[Move]) -> list[Edit]:
+def _pairs(error: Array, room: float, moves: list[tuple[Array, Edit]]) -> list[Edit]:
     """Two edits whose changes add up to the error, likeliest first."""
     from scipy.spatial import KDTree  # takes as long to import as all of the judge
 
@@ -491,7 +490,7 @@ def _ranked(case: Case, name: str) -> list[Finding]:
         if not any(alike(there, seen) for seen, _ in kept):
             kept.append((there, one))
     few = [one for _, one in kept if one.rank < FAR] or [one for _, one in kept]
-    count = sum(1 + SEVERAL * one.loose for one in few)
+    count = sum(1 + SEVERAL * one.loose for one in few if one.exact >= few[0].exact)
     return [replace(one, others=count - 1) for _, one in kept]
 
 

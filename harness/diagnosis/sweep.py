@@ -280,7 +280,8 @@ class Sweep:
 
     def where(self) -> str:
         """Words for what all wrong tensors need, and no right ones; "" if nothing."""
-        ends = (Edit(0, "{term}", (n,), {}) for n in self.shared)
+        shared = [n for n in self.shared if n not in self.cotangents]
+        ends = (Edit(0, "{term}", (n,), {}) for n in shared)
         said = ", up to ".join(dict.fromkeys(map(self.say, ends)))
         return f"; all wrong tensors need {said}, and no right ones do" if said else ""
 

@@ -437,4 +437,4 @@ def test_a_score_is_lost_beside_a_mask_or_kept(layers, dtype, masked):
     wrong = check(function, of_mask(lambda w: w.detach() + 0 * w), inputs, quick=True)
     assert {j.tensor for j in wrong if j.verdict == "disagree"} == {"dw"}
     (row,) = wrong.failures
-    assert "dw is zero everywhere" in row.judgement.diagnosis
+    assert row.judgement.diagnosis.startswith("dw is zero everywhere")
