@@ -127,18 +127,18 @@ _BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
 
 
 def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits that are the same at every copy of a step, as in a loop."""
-    place, groups = sweep.place, defaultdict[Any, list[Node]](list)
+    """Edits that are the same at every copy of a step, as in a loop; one is near."""
+    some, groups = {*sweep.near}, defaultdict[Any, list[Node]](list)
     for node in sweep.flowing:
         rule, i = sweep.made.get(node, (node, None))
         of = rule.primitive, sweep.record.places.get(rule), i
         for given in (tuple(n.primitive for n in rule.inputs), ()):
             groups[node.primitive, node.shape, of, given].append(node)
-    for copies in dict.fromkeys(map(tuple, groups.values())):
+    for copies in dict.fromkeys(tuple(g) for g in groups.values() if some & {*g}):
         rows = [defaultdict[Any, list[Edit]](list) for _ in copies]
         for row, node in zip(rows, copies, strict=True):
             for edit in local(node, sweep, digits):
-                later = place[edit.about[-1]] > place[edit.about[-2:][0]]
+                later = sweep.place[edit.about[-1]] > sweep.place[edit.about[-2:][0]]
                 row[edit.text, later].append(edit)
         for alike in rows[0]:
             yield from _in_each([row[alike] for row in rows])
