@@ -127,7 +127,7 @@ _BY = ((5, np.multiply, "multiplied"), (4.5, np.divide, "divided"))
 
 
 def repeated(sweep: Sweep, digits: int) -> Iterator[Edit]:
-    """Edits that are the same at every copy of a step, as in a loop; one is near."""
+    """Edits that are the same at all copies of a step (a loop's), one of them near."""
     some, groups = {*sweep.near}, defaultdict[Any, list[Node]](list)
     for node in sweep.flowing:
         rule, i = sweep.made.get(node, (node, None))

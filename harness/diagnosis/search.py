@@ -202,7 +202,7 @@ class Case:
         size = sum(self.got[n].size for n in explained)
         bits = size * min(self.digits, SHARP)
         if not explained or (edit.plain and rank >= FAR - 1 and bits < BITS):
-            return  # a factor without a name fits a single number
+            return  # nothing, or a single number, which a factor without a name fits
         words = self.sweep.say(edit)
         named = [*dict.fromkeys(edit.about[1:])]
         rank += 3 * (len({*map(self.sweep.quoted, named)}) < len(named))
