@@ -339,6 +339,8 @@ class Session:
     def _rows(self, trials: Sequence[Trial]) -> Iterator[Row]:
         """Every judgement on the trials that fit; a note says what is left out."""
         left_out, diagnoses, at = list[tuple[str, str]](), Diagnoses(), ""
+        # What a mistake is called costs no later trial its place.
+        self.budget.clock = lambda: time.process_time() - diagnoses.seconds
         with ticking(lambda: at, terminal=self.announce is str, log=False):
             for i, trial in enumerate(self.budget.affordable(trials, self.notes), 1):
                 at = f"{trial.name} in {trial.dtype}, {i} of {len(trials)} trials"

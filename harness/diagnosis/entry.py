@@ -139,13 +139,8 @@ def _problem(
     size = {n: 2 if n == "bfloat16" else np.dtype(n).itemsize for n in (*held, dtype)}
     if narrow := [name for name in held if size[name] < size[dtype]]:
         raise ValueError(f"inputs of {narrow[0]} cannot hold {dtype}")
-    return Problem(
-        op,
-        arrays,
-        [None if c is None else _array(c) for c in cotangents],
-        attributes,
-        dtype=dtype,
-    )
+    cotangents = [None if c is None else _array(c) for c in cotangents]
+    return Problem(op, arrays, cotangents, attributes, dtype=dtype)
 
 
 def _each(
@@ -170,8 +165,7 @@ def _of_order(problem: Problem, order: str, tangents: Sequence[Any]) -> Problem:
     op = problem.op
     along = _each(op, "tangents of", op.differentiable, [_array(v) for v in tangents])
     for name, v in along.items():
-        if v.shape != problem.inputs[name].shape:
-            shape = problem.inputs[name].shape
+        if v.shape != (shape := problem.inputs[name].shape):
             raise ValueError(f"the tangent of {name} has shape {v.shape}, not {shape}")
     cotangents = problem.cotangents
     if order == "jvp":

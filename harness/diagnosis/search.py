@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +26,7 @@ from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import factored, region_of, split, written
 from gradwatch.impls.graph.parts import Box
 
-EACH = 150_000  # steps of a call's search, some 2 s: any machine finds the same
+EACH = 150_000  # steps of a call's search, up to 6 s: any machine finds the same
 FEW = 8  # elements that are looked at of a large vector
 CHANGES = "it changes from run to run: a second one gave other bits"
 WRONG = ("disagree", "nonfinite")
@@ -239,6 +240,7 @@ class Diagnoses:
     """Explains wrong gradients: each tensor of a key once, in `left` steps in all."""
 
     left: float = 5 * EACH
+    seconds: float = 0.0  # of processor time that it took
     told: set[tuple[Any, str]] = field(default_factory=set)
 
     def sentences(
@@ -274,7 +276,9 @@ class Diagnoses:
 
     def told_of(self, asked: Question, got: Got, judged: Judged, *how: Any) -> Judged:
         """The judgements, each with its diagnosis."""
+        before = time.process_time()
         said = self.sentences(asked, got, judged, *how)
+        self.seconds += time.process_time() - before
         return tuple(replace(j, diagnosis=said.get(j.tensor, "")) for j in judged)
 
 
@@ -463,12 +467,12 @@ def _solved(
 
 def _ranked(case: Case, name: str) -> list[Finding]:
     """The explanations of a tensor that mean different things, best first."""
-    exact = (f.rest for f in case.found[name] if not f.loose)
+    ones = case.found[name]
+    exact = (f.rest for f in ones if not f.loose)
     room = 2 * max(HONEST / 10, min(exact, default=math.inf))
     # A number can be fitted to any error: what leaves half as much is likelier.
-    far = [FAR * (f.loose and f.rest > room) for f in case.found[name]]
-    pairs = zip(case.found[name], far, strict=True)
-    found = [replace(f, rank=f.rank + more) for f, more in pairs]
+    far = [FAR * (f.loose and f.rest > room) for f in ones]
+    found = [replace(f, rank=f.rank + d) for f, d in zip(ones, far, strict=True)]
     found.sort(key=lambda f: (f.rank, len(f.words)))
     if not found:
         return [Finding(99, _common(case, name) + case.sweep.where())]

@@ -3,6 +3,7 @@
 import gc
 import io
 import resource
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from gradwatch.harness.check import check
 from gradwatch.harness.check.choice import Budget
 from gradwatch.harness.check.subjects import pytorch
 from gradwatch.harness.console import streams
+from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.judging.question import Cost
 from gradwatch.harness.tracing.capture import cost_of
 
@@ -222,3 +224,27 @@ def test_what_is_soon_done_or_no_terminal_has_no_progress(monkeypatch):
         monkeypatch.setattr("sys.stderr", stream)
         check(torch.sigmoid, shapes=[(2, 2)], quick=True)
         assert "trials" not in stream.getvalue()
+
+
+def test_naming_a_mistake_takes_no_time_from_the_trials(monkeypatch):
+    """What is judged does not depend on how long the explanation takes."""
+    real, late = time.process_time, [0.0]
+
+    def slowly(*args):
+        late[0] += 1000.0
+        return {}
+
+    def wrong(x):
+        return x.sin() + 0.1 * (x - x.detach())
+
+    def names(found):
+        return {row.trial for row in found.rows}
+
+    monkeypatch.setattr(time, "process_time", lambda: real() + late[0])
+    quickly = check(torch.sin, wrong, shapes=["4x5"])
+    monkeypatch.setattr(Diagnoses, "sentences", slowly)
+    found = check(torch.sin, wrong, shapes=["4x5"])
+    assert late[0] > 0
+    assert found.failures
+    assert names(found) == names(quickly)
+    assert not [note for note in found.notes if "budget" in note]
