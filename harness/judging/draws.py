@@ -293,7 +293,8 @@ class Draws:
         plus, minus = pair
         if self.once:  # so is what deviates, such as a sum that is zero but for that
             unit = 2 * arithmetic_of(node, self.errors.arithmetic).step.roundoff
-            off = np.abs(plus - node.value)
+            # Where a square comes near 0, so does its rounding, and it stays positive.
+            off = np.minimum(np.abs(plus), np.abs(minus)) - np.abs(node.value)
             width = width + unit * np.where(np.isfinite(off), off, 0.0)
         moved = as_array((width if share == 1 else share * width) * noise(node))
         lower = minus - moved

@@ -94,11 +94,13 @@ class Graph:
             booleans or integers.
         leaves: The inputs, parameters and buffers of floats: gradients are by these.
         read: Values that decided which operators ran: nodes and exact tensors.
+        ran: Nodes' tensors from a run, where it decides the gradient's choices, too.
     """
 
     outputs: Mapping[str, Node]
     leaves: Mapping[str, Node]
     read: tuple[Any, ...] = ()
+    ran: Mapping[Node, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Traced:
         wanted: For each input whether a gradient is taken by it.
         ran: Each operator's result in the inputs' own precision, if that and not the
             graph's decides which elements are chosen.
+        kept: Whether it decides on which side of a kink an element lies, too.
     """
 
     program: Program
@@ -122,10 +125,11 @@ class Traced:
     wanted: tuple[bool, ...]
     again: Callable[[Sequence[float]], Program] = field(repr=False)
     ran: Mapping[Any, Any] = field(default_factory=dict, repr=False)
+    kept: bool = False
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
-        with in_type(np.dtype(dtype)):
+        with in_type(np.dtype(dtype)) as ran:
             # Copies, as the caller may write to its tensors; whole numbers are exact.
             given = {
                 n: constant(_own(t)) if is_inexact(t) else t.detach().cpu()
@@ -138,7 +142,7 @@ class Traced:
                 if value is not given.get(name)  # a buffer that the call left alone
             }
         leaves = {name: n for name, n in given.items() if isinstance(n, Node)}
-        return Graph(outputs, leaves, tuple(read))
+        return Graph(outputs, leaves, tuple(read), ran if self.kept else {})
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -226,6 +230,13 @@ class Traced:
             )
         except Exception:  # noqa: BLE001  # another number of elements raises anything
             return True
+
+    @property
+    def returned(self) -> dict[str, torch.Tensor]:
+        """The results of the run that decides choices."""
+        (end,) = (node for node in self.program.graph.nodes if node.op == "output")
+        made = (self.ran[out] for out in end.args[0])
+        return dict(zip(self.results, made, strict=True))
 
     @property
     def ops(self) -> tuple[str, ...]:

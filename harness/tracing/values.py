@@ -50,10 +50,10 @@ def wide() -> np.dtype[Any]:
 
 
 @contextlib.contextmanager
-def in_type(dtype: np.dtype[Any]) -> Iterator[None]:
-    """Give nodes made inside this dtype."""
-    with setting(_WIDE, dtype), setting(_RAN, {}):
-        yield
+def in_type(dtype: np.dtype[Any]) -> Iterator[dict[Node, Any]]:
+    """Give nodes made inside this dtype; yields their tensors from a run."""
+    with setting(_WIDE, dtype), setting(_RAN, dict[Node, Any]()) as ran:
+        yield ran
 
 
 def constant(value: Any) -> Node:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import grid_sample
 
 import gradwatch
 from gradwatch.harness.tracing.traced import trace
+from tests.check.test_networks import plant
 
 
 def experts(x, gates, weight):
@@ -276,3 +280,68 @@ def test_the_sign_of_a_rounding_error_is_contested_however_large_its_norm(seed):
         assert not gradwatch.check(signed, inputs=given, quick=True).failures
     report = gradwatch.check(signed, Unmasked.apply, given, quick=True)
     assert [row.judgement.tensor for row in report.failures] == ["dc"]
+
+
+class InFloat32(torch.autograd.Function):
+    """A layer that is rounded once: its ReLU sees other numbers than a ReLU alone."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        y = (x.float() @ weight.float().T + bias.float()).relu()
+        ctx.save_for_backward(x, weight, y > 0)
+        return y.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, weight, kept = ctx.saved_tensors
+        dy = dy.float() * kept
+        made = dy @ weight.float(), dy.T @ x.float(), dy.sum(0)
+        return tuple(one.to(x.dtype) for one in made)
+
+
+class Layers(nn.Module):
+    """ReLU layers, all, some or none of them in one kernel."""
+
+    def __init__(self, depth, width, fused=()):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.fused = fused
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            by = layer.weight, layer.bias
+            x = InFloat32.apply(x, *by) if i in self.fused else layer(x).relu()
+        return x
+
+
+def convolutions(seed):
+    """A small network with kinks and ties in bfloat16, and an input."""
+    torch.manual_seed(seed)
+    layers = [nn.Conv2d(2, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3)]
+    layers += [nn.ReLU(), nn.Flatten(), nn.Linear(54, 5)]
+    return nn.Sequential(*layers).bfloat16(), torch.randn(1, 2, 12, 12).bfloat16()
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_what_runs_as_the_reference_has_chosen_as_it_did(seed):
+    """A bias of which half was missing was vacuous before: ReLUs might be turned."""
+    net, x = convolutions(seed)
+    found = gradwatch.check(net, inputs=[x], quick=True)
+    assert {j.verdict for j in found} == {"agree"}, str(found)
+    wrong = copy.deepcopy(net)
+    wrong.register_forward_pre_hook(plant("0", "bias", lambda db: 0.5 * db))
+    found = gradwatch.check(net, wrong, [x], quick=True)
+    bad = {j.tensor: j.verdict for j in found if j.verdict != "agree"}
+    assert bad == {"d0.bias": "disagree"}
+
+
+@pytest.mark.parametrize("fused", [(0,), (3,), range(6)])
+def test_another_kernel_may_choose_otherwise(fused):
+    torch.manual_seed(1)
+    net = Layers(6, 24).bfloat16()
+    other = copy.deepcopy(net)
+    other.fused = fused
+    x = torch.randn(5, 24).bfloat16()
+    assert gradwatch.check(net, other, [x], quick=True).passes
+    other.register_forward_pre_hook(plant("layers.2", "bias", lambda db: 0.1 * db))
+    assert gradwatch.check(net, other, [x], quick=True).failures

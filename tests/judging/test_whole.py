@@ -382,3 +382,19 @@ def test_a_value_buried_in_noise_has_no_direction_that_tells(fleet, times, verdi
     assert judged.verdict == verdict, judged.message
     right = question.right.graphs["first"]["hvp.dx"].value
     assert np.linalg.norm(got) > 1e4 * np.linalg.norm(right)
+
+
+def test_a_rounding_of_a_square_does_not_make_it_negative():
+    """It is one of what is squared, which comes near 0 where that is all rounding."""
+    rng = np.random.default_rng(0)
+    x, y = (graph.variable(rng.uniform(-1, 1, 2000)) for _ in range(2))
+
+    def build(_):
+        c = x * 3.1 - x * 3.1 + y
+        return {"y": graph.sum(graph.sqrt(graph.square(c)), keepdims=True)}
+
+    right = Reference(Asked(build, "bfloat16"))
+    (whole,) = right.radii().wholes().values()
+    assert 0 < whole.least_seen < np.inf
+    got = whole.value
+    assert whole.worst(got)[0] < whole.limit < whole.worst(0 * got)[0]

@@ -61,6 +61,19 @@ def followed(call: Call, bound: Bound) -> Traced:
     return replace(own, names=bound.names, results=results, wanted=bound.wanted)
 
 
+def saved(call: Call, bound: Bound) -> set[int]:
+    """Hashes of the numbers that a function saves for its backward."""
+    found = set[int]()
+
+    def note(tensor: Tensor) -> None:
+        if tensor.layout == torch.strided:
+            found.add(hash(array_of(tensor).tobytes()))
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda none: none):
+        Graph(call, bound.tensors, bound.wanted)
+    return found
+
+
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """Containers with a function applied to each tensor."""
     return tree_map_only(Tensor, function, tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -141,7 +142,10 @@ class TorchSubject:
                 made = traced.as_run().graph(wide)  # rounding decides the shapes
             outputs = {name: made.outputs[name] for name in dy}
             inputs = {name: made.leaves[name] for name in at}
-            found, unreached[:] = derivatives(trial.order, outputs, inputs, dy, along)
+            run = {n: functools.partial(runs.array_of, t) for n, t in made.ran.items()}
+            with graph.as_run(run):
+                asked = trial.order, outputs, inputs, dy, along
+                found, unreached[:] = derivatives(*asked)
             return {**found, **({} if second else made.outputs)}
 
         outputs = (lambda wide: dict(traced.graph(wide).outputs)) if second else None
