@@ -52,9 +52,6 @@ UNRECORDED = (
     "the double backward is a constant: the backward computes without autograd's graph "
     "(torch.no_grad, .data, .detach() or NumPy)"
 )
-#: Random perturbations that look for other choices: one that rounding decides comes out
-#: the same in all of them in 1 of 100 cases.
-TURNS = 7
 #: Inputs of which each is frozen alone: a backward has one branch for each.
 FROZEN = 8
 
@@ -420,11 +417,11 @@ class Bench:
         found, traced = right.judge(arrays, dtypes), self.bound.traced
         if traced is None or all(j.passes and j.vacuous < MOST for j in found):
             return found
-        contested = functools.cache(lambda: traced.contested(self.trial.dtype))
+        turned = functools.cache(lambda: traced.turned(self.trial.dtype))
         kinks = right.known is not None and right.known.choices
-        if not kinks and (all(j.passes for j in found) or not contested()):
+        if not kinks and (all(j.passes for j in found) or not turned()):
             return found
-        run = replace(traced.as_run(), kept=True)
+        run = traced.as_run()
         kept, alike = self.truth(self.given, run), self._runs_alike(run, arrays)
         said = f"right for what {self.trial.dtype} chooses; {CHOSEN}"
 
@@ -443,11 +440,11 @@ class Bench:
             return b if wrong and tied < MOST * np.linalg.norm(got - first) else a
 
         both = tuple(map(read, found, kept.judge(arrays, dtypes)))
-        if alike or all(j.passes for j in both) or not contested():
+        if alike or all(j.passes for j in both) or not turned():
             return both
         if any(a is not b for a, b in zip(found, both, strict=True)):
             right, kept = kept, right
-        return self._drawn(right, kept, both, arrays)
+        return self._open(right, kept, turned(), both, arrays)
 
     def _runs_alike(self, run: Any, arrays: Mapping[str, Any]) -> bool:
         """Whether a candidate's forward computes the very numbers of a traced run.
@@ -462,28 +459,23 @@ class Bench:
         saved, own = (used.saved(call, bound) for call in (bound.call, self.call))
         return bool(saved <= own)
 
-    def _drawn(
+    def _open(
         self,
         right: Question,
-        other: Question,
+        kept: Question,
+        runs: Sequence[Any],
         found: tuple[Judgement, ...],
         arrays: Mapping[str, Array | None],
     ) -> tuple[Judgement, ...]:
-        """The judgements; `vacuous` if choices drawn within rounding move it as far.
+        """The judgements; `vacuous` if the choices of some run move a tensor as far.
 
-        A tensor stays wrong where that is half of it at the caller's own numbers; in
-        other trials, as of tiny ones, all values may be that close.
+        It stays wrong where that is half of it at the caller's own numbers; in other
+        trials, as of tiny ones, all values may be that close.
         """
-        traced = self.bound.traced
-        assert traced is not None
-        exact, turned = right.known, [other.known]
-        if exact is not None:  # graphs whose choices follow perturbed values
-            rng = np.random.default_rng(0)
-            reach = exact.limit * exact.arithmetics[-1].step.roundoff
-            for _ in range(TURNS):
-                with contextlib.suppress(Exception):  # another count fits no shape
-                    ran_so = traced.as_run(reach, rng)
-                    turned.append(self.truth(self.given, ran_so).right)
+        exact, turned = right.known, [kept.known]
+        for run in runs if exact is not None else ():
+            with contextlib.suppress(Exception):  # another count fits no shape
+                turned.append(self.truth(self.given, run).right)
 
         def is_open(j: Judgement) -> bool:
             if j.passes or not np.isfinite(j.got) or exact is None:

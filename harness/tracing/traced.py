@@ -69,6 +69,9 @@ Array = NDArray[Any]
 #: Draws of roundings with which a choice is tested. If two floats are just within reach
 #: of each other, one draw in four changes their order: all miss it in 1 % of cases.
 DRAWS = 16
+#: Runs that choose otherwise: an element that is open is chosen alike in all of them in
+#: 1 of 100 cases.
+TURNS = 7
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 Rule = Callable[..., Any]
 #: Rules that get every tensor argument as a node of floats.
@@ -94,7 +97,7 @@ class Graph:
             booleans or integers.
         leaves: The inputs, parameters and buffers of floats: gradients are by these.
         read: Values that decided which operators ran: nodes and exact tensors.
-        ran: Nodes' tensors from a run, where it decides the gradient's choices, too.
+        ran: Nodes' tensors from the run that decides choices, if one does.
     """
 
     outputs: Mapping[str, Node]
@@ -115,7 +118,6 @@ class Traced:
         wanted: For each input whether a gradient is taken by it.
         ran: Each operator's result in the inputs' own precision, if that and not the
             graph's decides which elements are chosen.
-        kept: Whether it decides on which side of a kink an element lies, too.
     """
 
     program: Program
@@ -125,7 +127,6 @@ class Traced:
     wanted: tuple[bool, ...]
     again: Callable[[Sequence[float]], Program] = field(repr=False)
     ran: Mapping[Any, Any] = field(default_factory=dict, repr=False)
-    kept: bool = False
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
@@ -142,7 +143,7 @@ class Traced:
                 if value is not given.get(name)  # a buffer that the call left alone
             }
         leaves = {name: n for name, n in given.items() if isinstance(n, Node)}
-        return Graph(outputs, leaves, tuple(read), ran if self.kept else {})
+        return Graph(outputs, leaves, tuple(read), ran)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -202,34 +203,33 @@ class Traced:
 
         return replace(self, ran=self.program.ran(self.tensors, rng and moved))
 
-    def contested(self, dtype: str) -> bool:
-        """Whether rounding may change a choice of elements, such as a topk's.
+    def turned(self, dtype: str) -> list[Traced]:
+        """Runs in which rounding changes a choice of elements, such as a topk's.
 
         Whole numbers and masks are compared with those of `DRAWS` runs in which all
         floats are moved as far as one rounding may move them. Counts are floats.
         """
-        if {"histc", "histogram"}.intersection(self.ops):
-            return True
-        calls = (n for n in self.program.graph.nodes if n.op == "call_function")
-        if all(is_inexact(like) for node in calls for like in _meta(node)):
-            return False  # nothing is chosen
+        counts = {"histc", "histogram"}.intersection(self.ops)
+        calls = [n for n in self.program.graph.nodes if n.op == "call_function"]
+        if not counts and all(is_inexact(like) for n in calls for like in _meta(n)):
+            return []  # nothing is chosen
         reach = analysis.limit_for(1) * arithmetics(dtype, None)[-1].step.roundoff
-        rng, right = np.random.default_rng(0), self.as_run().ran
+        rng, right, found = np.random.default_rng(0), self.as_run(), list[Traced]()
         chosen = {
             node: made
-            for node, made in right.items()
-            if node.op == "call_function" and node.users  # other nodes are constants
-            if isinstance(made, torch.Tensor) and not is_inexact(made)
+            for node in calls
+            if node.users  # other nodes are constants
+            if isinstance(made := right.ran[node], torch.Tensor)
+            if not is_inexact(made)
         }
-        runs = (self.as_run(reach, rng).ran for _ in range(DRAWS if chosen else 0))
-        try:
-            return not all(
-                torch.equal(made, ran[node])
-                for ran in runs
-                for node, made in chosen.items()
-            )
-        except Exception:  # noqa: BLE001  # another number of elements raises anything
-            return True
+        for _ in range(DRAWS if chosen or counts else 0):
+            try:
+                run = self.as_run(reach, rng)
+                same = all(made.equal(run.ran[node]) for node, made in chosen.items())
+            except Exception:  # noqa: BLE001  # another number of elements
+                run, same = right, False
+            found += [] if same and not counts else [run]
+        return found[:TURNS]
 
     @property
     def returned(self) -> dict[str, torch.Tensor]:

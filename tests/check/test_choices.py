@@ -121,13 +121,13 @@ CERTAIN = {
 @pytest.mark.parametrize("choose", CHOICES.values(), ids=CHOICES)
 def test_a_choice_within_rounding_is_contested(choose):
     x = torch.randn(9, generator=torch.manual_seed(0))
-    assert trace(lambda x: x[choose(x)], [x]).contested("float32")
+    assert trace(lambda x: x[choose(x)], [x]).turned("float32")
 
 
 @pytest.mark.parametrize("choose", CERTAIN.values(), ids=CERTAIN)
 def test_a_choice_far_from_rounding_is_certain(choose):
     x = torch.randn(9, generator=torch.manual_seed(0))
-    assert not trace(lambda x: x[choose(x)], [x]).contested("float32")
+    assert not trace(lambda x: x[choose(x)], [x]).turned("float32")
 
 
 def nearest(x, v):
@@ -179,7 +179,7 @@ def test_a_row_that_is_lost_beside_choices_of_16_bits_is_accused():
 
     g = torch.manual_seed(0)
     given = [torch.randn(s, generator=g).bfloat16() for s in SHAPES]
-    assert trace(experts, given).contested("bfloat16")
+    assert trace(experts, given).turned("bfloat16")
     assert gradwatch.check(experts, experts, given, quick=True).passes
     wrong = gradwatch.check(experts, without, given, quick=True)
     assert "dx" in {j.tensor for j in wrong if j.verdict == "disagree"}
@@ -232,7 +232,7 @@ def biased(scores, table, factor=1.0):
 def test_elements_that_constants_choose_are_those_that_pytorch_chose():
     g = torch.manual_seed(0)
     given = [torch.randn(6, 6, generator=g), torch.randn(4, generator=g)]
-    assert not trace(biased, given).contested("float32")
+    assert not trace(biased, given).turned("float32")
     assert gradwatch.check(biased, inputs=given, quick=True).passes
     wrong = lambda s, t: biased(s, t, 1.01)  # noqa: E731  # planted
     report = gradwatch.check(biased, wrong, inputs=given, quick=True)

@@ -212,7 +212,7 @@ def test_what_chooses_no_elements_is_not_run_again(monkeypatch, function, runs):
         return as_run(self, *how)
 
     monkeypatch.setattr(Traced, "as_run", counted)
-    assert not traced.contested("float64")
+    assert not traced.turned("float64")
     assert len(ran) == runs
 
 
