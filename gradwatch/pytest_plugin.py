@@ -144,8 +144,7 @@ class Gradwatch:
             budget: Seconds for both.
         """
         __tracebackhide__ = True
-        from gradwatch.harness.timing.interleave import interleave
-        from gradwatch.harness.timing.samples import paired
+        from gradwatch.harness.timing.samples import interleave, paired
         from gradwatch.harness.timing.timers import HostTimer
 
         timer = HostTimer()

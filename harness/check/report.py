@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from gradwatch.harness.diagnosis.tables import as_html, as_text
+from gradwatch.harness.diagnosis.entry import as_html, as_text
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.project.verdicts import MEANINGS, PASSING, SIGNS, VERDICTS
 

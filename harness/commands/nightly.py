@@ -10,7 +10,7 @@ import click
 
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say
-from gradwatch.harness.nightly import report as reporting
+from gradwatch.harness.nightly import night as nights
 from gradwatch.harness.nightly.night import PARTS, Night, run
 from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.paths import ROOT
@@ -56,13 +56,13 @@ def command(
     given["ops"] = given["ops"] or op_names()
     given["backends"] = options.framework_backends(backends)
     with alone(ROOT / ".asv" / "nightly.lock", "gradwatch nightly", ENDING):
-        before, notes = reporting.problems_of(folder / "nightly.json")
+        before, notes = nights.problems_of(folder / "nightly.json")
         for note in notes:
             say(note)
         night = Night(folder, **given)
-        done = run(night, chosen, lambda one: say(reporting.shown(one)))
-        report = reporting.Report(done, before, notes)
-        reporting.write(report, night)
+        done = run(night, chosen, lambda one: say(nights.shown(one)))
+        report = nights.Report(done, before, notes)
+        nights.write(report, night)
     headline = (folder / "summary.md").read_text("utf-8").partition("\n")[0]
     here = Path.cwd()
     shown_as = folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -22,7 +22,6 @@ from gradwatch.harness.judging.cases import Trial
 from gradwatch.harness.judging.question import Question
 from gradwatch.harness.project.paths import ROOT
 from gradwatch.harness.project.records import CompareRecord, Phase, TimeRecord
-from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.proof import Claims, Judge, proven, variants
 from gradwatch.harness.timing.rotation import unforeseen
 from gradwatch.harness.timing.samples import (
@@ -30,6 +29,7 @@ from gradwatch.harness.timing.samples import (
     Comparison,
     Samples,
     few,
+    interleave,
     paired,
     resampled,
     verdict_on,

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from gradwatch.harness.timing import timers
-from gradwatch.harness.timing.interleave import interleave
 from gradwatch.harness.timing.rotation import (
     PHASES,
     Place,
@@ -24,6 +23,7 @@ from gradwatch.harness.timing.rotation import (
     watched,
     witnessed,
 )
+from gradwatch.harness.timing.samples import interleave
 from gradwatch.harness.workers import integrity
 from gradwatch.harness.workers.evaluate import load_backend, problem_of
 

@@ -29,7 +29,6 @@ import click
 import numpy as np
 
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
-from gradwatch.harness.timing.interleave import Run, interleave
 from gradwatch.harness.timing.proof import variants
 from gradwatch.harness.timing.rotation import (
     PHASES,
@@ -38,7 +37,13 @@ from gradwatch.harness.timing.rotation import (
     unforeseen,
     witnessed,
 )
-from gradwatch.harness.timing.samples import Comparison, paired, verdict_on
+from gradwatch.harness.timing.samples import (
+    Comparison,
+    Run,
+    interleave,
+    paired,
+    verdict_on,
+)
 from gradwatch.harness.timing.timers import HostTimer, Reading
 from gradwatch.harness.workers.worker import MALLOC_ENVIRONMENT
 from gradwatch.impls.catalogue import load_backend, load_op

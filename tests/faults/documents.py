@@ -19,7 +19,7 @@ from gradwatch.harness.agreement import store
 from gradwatch.harness.dashboard.machine import read_results
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
-from gradwatch.harness.nightly import report
+from gradwatch.harness.nightly import night
 from gradwatch.harness.project import documents, paths
 from gradwatch.harness.project.documents import Unreadable
 from gradwatch.harness.project.records import KINDS, Kind
@@ -194,7 +194,7 @@ def _nightly(folder: Path) -> Path:
 
 
 def _read_nightly(folder: Path) -> int:
-    _, notes = report.problems_of(folder / "nightly.json")
+    _, notes = night.problems_of(folder / "nightly.json")
     assert not any("\n" in note for note in notes)
     return 0
 

@@ -15,12 +15,15 @@ from asv.machine import Machine
 from lxml import etree
 
 from gradwatch.harness.nightly import night as parts
-from gradwatch.harness.nightly.night import Ended, Night, Result, run
-from gradwatch.harness.nightly.report import (
+from gradwatch.harness.nightly.night import (
+    Ended,
+    Night,
     Report,
+    Result,
     junit,
     markdown,
     problems_of,
+    run,
     write,
 )
 from gradwatch.harness.project import documents, git

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from gradwatch.harness.timing import interleave as clock
+from gradwatch.harness.timing import samples as clock
 from gradwatch.harness.timing.samples import Estimate, Samples, paired, verdict_on
 from gradwatch.harness.timing.timers import (
     SHORTEST,
