@@ -19,18 +19,13 @@ from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.diagnosis.sweep import Sweep
-from gradwatch.harness.judging.draws import Draws, halves
+from gradwatch.harness.judging.draws import TURNS, Draws, halves
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.judging.rounding.thresholds import (
-    FEW_DRAWS,
-    MOST,
-    SAYS_NOTHING,
-    SMALL,
-)
+from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING, SMALL
 from gradwatch.harness.judging.verdict import allowed, is_zero, vanished, zeros_pass
 from gradwatch.harness.project.machines import release_memory
 from gradwatch.harness.tracing import callers_place
@@ -486,7 +481,7 @@ class Bench:
             if got is None or got.shape != value.shape or not moved:
                 return True
             off, room = np.abs(got - value), allowed(exact, "first", j.tensor)
-            if (off > room + FEW_DRAWS * np.max(moved, axis=0)).any():
+            if (off > room + TURNS * np.max(moved, axis=0)).any():
                 return False
             wrong = (moved[0] <= room) & (off > room)
             half = np.count_nonzero(wrong | (np.abs(value) > room)) / 2

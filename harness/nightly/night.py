@@ -35,18 +35,7 @@ from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import machine_name
 from gradwatch.harness.project.markdown import cell, legal_xml
 from gradwatch.harness.project.paths import PROJECT, ROOT
-from gradwatch.harness.project.records import (
-    AGREE,
-    FUZZ,
-    SELFTEST,
-    WATCH,
-    AgreeRecord,
-    Kind,
-    PartState,
-    Problem,
-    Record,
-    Summary,
-)
+from gradwatch.harness.project.records import AgreeRecord, Kind, PartState, Problem
 from gradwatch.harness.project.requested import Required, by_default
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.project.verdicts import PASSING
@@ -140,8 +129,8 @@ class Night:
         return Ended(name, done.returncode, lines[-1][:300] if lines else "")
 
     def document(
-        self, name: str, kind: Kind[Record, Summary], *call: str
-    ) -> tuple[Document[Record, Summary], Ended]:
+        self, name: str, kind: Kind[records.Record, records.Summary], *call: str
+    ) -> tuple[Document[records.Record, records.Summary], Ended]:
         """Run one of our commands; return its document, and how it ended.
 
         Raises:
@@ -227,7 +216,7 @@ def second_orders(night: Night) -> Result:
 def _judged(night: Night, part: str, *options: str) -> Result:
     """Run `agree`, and report the unexpected records of its document."""
     options += ("--seed", str(night.seed), "--jobs", str(night.jobs))
-    content, ended = night.document(part, AGREE, "agree", *options)
+    content, ended = night.document(part, records.AGREE, "agree", *options)
     summary, judged = content.summary, {record.verdict for record in content.records}
     line = f"{summary.judged:,} tensors judged, {summary.unexpected} unexpected"
     required = ended.code == 3 or judged <= {"unsupported"}
@@ -267,7 +256,9 @@ def selftest(night: Night) -> Result:
         return _FOR_OURS
     options = ("--quick", "--jobs", str(night.jobs), "--seed", str(night.seed))
     ops = _each("op", night.ops)
-    content, ended = night.document("selftest", SELFTEST, "selftest", *options, *ops)
+    content, ended = night.document(
+        "selftest", records.SELFTEST, "selftest", *options, *ops
+    )
     unmet = [
         Problem("selftest", "", "", one.required, one.found)
         for one in content.summary.requirements
@@ -288,7 +279,7 @@ def fuzz(night: Night) -> Result:
     folder = night.folder / "findings"
     options = ["--budget", f"{night.budget * SHARE:.0f}", "--seed", str(night.seed)]
     options += ["--folder", str(folder), *_narrowed(night)]
-    content, ended = night.document("fuzz", FUZZ, "fuzz", *options)
+    content, ended = night.document("fuzz", records.FUZZ, "fuzz", *options)
     kept, troubles = store.load(night.results / "findings")
     recorded = {(one.record.op, one.record.backend) for one in kept}
     listed, problems = known.load(), list[Problem]()
@@ -346,7 +337,7 @@ def watch(night: Night) -> Result:
         root=night.root,
     )
     documents.write(surveyed.document(), night.piece("watch"))
-    documents.keep(WATCH, surveyed.document())
+    documents.keep(records.WATCH, surveyed.document())
     problems = [
         Problem("watch", *place, _detail(alerts, night.root))
         for place, alerts in _by_place(surveyed.failing).items()

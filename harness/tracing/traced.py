@@ -57,13 +57,8 @@ from gradwatch.harness.tracing.values import (
     table,
     written_over,
 )
-from gradwatch.impls.graph import (
-    Node,
-    recorded,
-    rounded_to,
-    topological_order,
-    variable,
-)
+from gradwatch.impls import graph
+from gradwatch.impls.graph import Node, rounded_to, topological_order, variable
 
 Array = NDArray[Any]
 #: Draws of roundings with which a choice is tested. If two floats are just within reach
@@ -133,7 +128,7 @@ class Traced:
         with in_type(np.dtype(dtype)) as ran:
             # Copies, as the caller may write to its tensors; whole numbers are exact.
             given = {
-                n: constant(_own(t)) if is_inexact(t) else t.detach().cpu()
+                n: constant(np.array(array_of(t))) if is_inexact(t) else t.cpu()
                 for n, t in zip(self.names, self.tensors, strict=True)
             }
             returned, read = interpret(self.program, list(given.values()), self.ran)
@@ -216,11 +211,10 @@ class Traced:
         reach = analysis.limit_for(1) * arithmetics(dtype, None)[-1].step.roundoff
         rng, right, found = np.random.default_rng(0), self.as_run(), list[Traced]()
         chosen = {
-            node: made
+            node: y
             for node in calls
             if node.users  # other nodes are constants
-            if isinstance(made := right.ran[node], torch.Tensor)
-            if not is_inexact(made)
+            if isinstance(y := right.ran[node], torch.Tensor) and not is_inexact(y)
         }
         for _ in range(DRAWS if chosen or counts else 0):
             try:
@@ -243,12 +237,6 @@ class Traced:
         """Names of the ATen operators, each once, in order of first use."""
         calls = (n.target for n in self.program.graph.nodes if n.op == "call_function")
         return tuple(dict.fromkeys(name_of(t) for t in calls if hasattr(t, "_schema")))
-
-
-def _own(tensor: torch.Tensor) -> Array:
-    """A tensor's numbers, in memory of their own."""
-    held = array_of(tensor)
-    return held.copy() if tensor.dtype == torch.float64 else held
 
 
 def _root(at: analysis.At) -> analysis.Error:
@@ -349,7 +337,7 @@ def interpret(
     With `ran`, results of a run, these decide whole numbers and masks.
     """
     known: dict[Any, Any] = {}
-    record = recorded()
+    record = graph.recorded()
     given, untouched = iter(leaves), {}
     inputs = (node for node in program.graph.nodes if node.op == "placeholder")
     types = {like.dtype for node in inputs for like in _meta(node) if is_inexact(like)}
