@@ -63,15 +63,15 @@ def followed(call: Call, bound: Bound) -> Traced:
 
 def saved(call: Call, bound: Bound) -> set[int]:
     """Hashes of the numbers that a function saves for its backward."""
-    found = set[int]()
+    kept = list[Tensor]()
 
-    def note(tensor: Tensor) -> None:
-        if tensor.layout == torch.strided:
-            found.add(hash(array_of(tensor).tobytes()))
+    def note(tensor: Tensor) -> Tensor:
+        kept.append(tensor.detach())  # with its node it would never be freed
+        return kept[-1]
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda none: none):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         Graph(call, bound.tensors, bound.wanted)
-    return found
+    return {hash(array_of(t).tobytes()) for t in kept if t.layout == torch.strided}
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
