@@ -24,7 +24,7 @@ from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
-from gradwatch.harness.judging.rounding.analysis import running_errors
+from gradwatch.harness.judging.rounding.analysis import operation, running_errors
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING, SMALL
 from gradwatch.harness.judging.verdict import allowed, is_zero, vanished, zeros_pass
 from gradwatch.harness.project.machines import release_memory
@@ -413,7 +413,8 @@ class Bench:
         if traced is None or all(j.passes and j.vacuous < MOST for j in found):
             return found
         turned = functools.cache(lambda: traced.turned(self.trial.dtype))
-        kinks = right.known is not None and right.known.choices
+        order = right.known.radii().order if right.known is not None else ()
+        kinks = any(operation(n) in ("compare", *graph.SELECTIONS) for n in order)
         if not kinks and (all(j.passes for j in found) or not turned()):
             return found
         run = traced.as_run()

@@ -125,7 +125,7 @@ class Traced:
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
-        with in_type(np.dtype(dtype)) as ran:
+        with in_type(np.dtype(dtype)) as ran, graph.as_run(ran, array_of):
             # Copies, as the caller may write to its tensors; whole numbers are exact.
             given = {
                 n: constant(np.array(array_of(t))) if is_inexact(t) else t.cpu()

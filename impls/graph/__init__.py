@@ -38,7 +38,7 @@ from gradwatch.impls.graph import (  # each registers functions for formulas
     reductions,
     selection,
 )
-from gradwatch.impls.graph.choices import is_other_side, other_side
+from gradwatch.impls.graph.choices import as_run, is_other_side, other_side
 from gradwatch.impls.graph.engine import (
     FLOATING,
     FUNCTIONS,
@@ -69,7 +69,6 @@ from gradwatch.impls.graph.selection import (
     SHARED,
     TIES,
     Choice,
-    as_run,
     convention,
     pick,
     share,

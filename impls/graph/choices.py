@@ -6,6 +6,7 @@ result; harness/judging/rounding/analysis.py computes the error that follows.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -20,11 +21,13 @@ from gradwatch.impls.graph.engine import (
     as_nodes,
     broadcast,
     broadcasting,
+    computed,
     no_gradient,
     primitive,
     public,
     setting,
     to_bool,
+    topological_order,
     variable,
 )
 
@@ -59,7 +62,35 @@ def is_other_side() -> bool:
     return _OTHER_SIDE.get()
 
 
+_Run = tuple[Mapping[Node, Any], Callable[[Any], Array]]
+_RUN: ContextVar[_Run] = ContextVar("run")
+
+
+def as_run(
+    values: Mapping[Node, Any], array_of: Callable[[Any], Array]
+) -> AbstractContextManager[_Run]:
+    """Choose and compare inside what nodes were in a run, not their own values."""
+    return setting(_RUN, (values, array_of))
+
+
+def ran(*nodes: Node) -> tuple[Node, ...]:
+    """The nodes, or their values in the run that decides choices."""
+    run, array_of = _RUN.get(({}, as_array))
+    if not run:
+        return nodes
+    made = dict[Node, Array]()
+
+    def value(node: Node) -> Array:
+        return made[node] if node in made else array_of(run[node])
+
+    for node in topological_order(nodes, run.__contains__):
+        given = [value(source) for source in node.inputs]
+        made[node] = computed(node, given) if node.inputs else node.value
+    return tuple(variable(value(node)) for node in nodes)
+
+
 def _ordered(a: Any, b: Any, how: str) -> Node:
+    a, b = ran(*as_nodes((a, b)))
     return _compare(a, b, how=_OTHER[how] if _OTHER_SIDE.get() else how)
 
 

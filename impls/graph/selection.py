@@ -6,13 +6,14 @@ Minima are maxima of the negative: one set of rules, and negation is exact.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gradwatch.impls.graph.choices import ran
 from gradwatch.impls.graph.engine import (
     FLOATING,
     Array,
@@ -23,14 +24,11 @@ from gradwatch.impls.graph.engine import (
     axes_of,
     broadcast,
     broadcasting,
-    computed,
     no_gradient,
     primitive,
     public,
     reduced,
     setting,
-    topological_order,
-    variable,
 )
 from gradwatch.impls.graph.moves import broadcast_to, reshape, together
 
@@ -50,7 +48,6 @@ class Choice:
 
 
 _TIES: ContextVar[tuple[str, list[Choice]]] = ContextVar("ties")
-_RUN: ContextVar[Mapping[Node, Callable[[], Array]]] = ContextVar("run")
 
 
 @contextlib.contextmanager
@@ -64,25 +61,6 @@ def ties(convention: str) -> Iterator[list[Choice]]:
     choices: list[Choice] = []
     with setting(_TIES, (convention, choices)):
         yield choices
-
-
-def as_run(
-    values: Mapping[Node, Callable[[], Array]],
-) -> contextlib.AbstractContextManager[Any]:
-    """Choose inside among the values that nodes had in a run, not among their own."""
-    return setting(_RUN, values)
-
-
-def _ran(*nodes: Node) -> tuple[Node, ...]:
-    """The nodes, or their values in the run that decides choices."""
-    if not (run := _RUN.get({})):
-        return nodes
-    made = dict[Node, Array]()
-    for node in topological_order(nodes, run.__contains__):
-        given = [made[n] if n in made else run[n]() for n in node.inputs]
-        made[node] = computed(node, given) if node.inputs else node.value
-    values = (made[n] if n in made else run[n]() for n in nodes)
-    return tuple(map(variable, values))
 
 
 def convention(*among: Node, axis: int | None = None, indexed: bool = False) -> str:
@@ -192,7 +170,7 @@ def weighed(dy: Node, weight: Node) -> Node:
 
 
 def _maximum_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    a, b = _ran(a, b)
+    a, b = ran(a, b)
     to_a, to_b = _WEIGHT[convention(a, b)]
     return (
         weighed(dy, share(a, b, at_tie=to_a)),
@@ -201,12 +179,12 @@ def _maximum_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def _abs_rule(dy: Node, y: Node, a: Node) -> tuple[Node]:
-    (a,), one_sided = _ran(a), {"first": 1.0, "last": -1.0, "even": 0.0}
+    (a,), one_sided = ran(a), {"first": 1.0, "last": -1.0, "even": 0.0}
     return (dy * _sign_primitive(a, at_tie=one_sided[convention(a)]),)
 
 
 def _max_rule(dy: Node, y: Node, x: Node, *, axis: int, keepdims: bool) -> tuple[Node]:
-    copied, (x,) = spread(dy, x, axis, keepdims), _ran(x)
+    copied, (x,) = spread(dy, x, axis, keepdims), ran(x)
     return (weighed(copied, pick(x, axis=axis, convention=convention(x, axis=axis))),)
 
 

@@ -314,18 +314,28 @@ class Layers(nn.Module):
         return x
 
 
-def convolutions(seed):
+class Where(nn.Module):
+    """A ReLU by a comparison."""
+
+    def forward(self, x):
+        return torch.where(x > 0, x, torch.zeros_like(x))
+
+
+def convolutions(seed, kink=nn.ReLU):
     """A small network with kinks and ties in bfloat16, and an input."""
     torch.manual_seed(seed)
-    layers = [nn.Conv2d(2, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3)]
-    layers += [nn.ReLU(), nn.Flatten(), nn.Linear(54, 5)]
+    layers = [nn.Conv2d(2, 4, 3), kink(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3)]
+    layers += [kink(), nn.Flatten(), nn.Linear(54, 5)]
     return nn.Sequential(*layers).bfloat16(), torch.randn(1, 2, 12, 12).bfloat16()
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])
-def test_what_runs_as_the_reference_has_chosen_as_it_did(seed):
+KINKS = [(0, nn.ReLU), (2, nn.ReLU), (3, nn.ReLU), (2, nn.LeakyReLU), (2, Where)]
+
+
+@pytest.mark.parametrize(("seed", "kink"), KINKS)
+def test_what_runs_as_the_reference_has_chosen_as_it_did(seed, kink):
     """A bias of which half was missing was vacuous before: ReLUs might be turned."""
-    net, x = convolutions(seed)
+    net, x = convolutions(seed, kink)
     found = gradwatch.check(net, inputs=[x], quick=True)
     assert {j.verdict for j in found} == {"agree"}, str(found)
     wrong = copy.deepcopy(net)
@@ -345,3 +355,26 @@ def test_another_kernel_may_choose_otherwise(fused):
     assert gradwatch.check(net, other, [x], quick=True).passes
     other.register_forward_pre_hook(plant("layers.2", "bias", lambda db: 0.1 * db))
     assert gradwatch.check(net, other, [x], quick=True).failures
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_router_whose_choice_is_known_is_judged(lost):
+    """A lost row was vacuous before: another expert might have been chosen."""
+    torch.manual_seed(0)
+    given = [torch.randn(s).bfloat16().requires_grad_() for s in [(12, 6), *SHAPES[1:]]]
+
+    class Router(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, gates):
+            return gates.clone()
+
+        @staticmethod
+        def backward(ctx, dgates):
+            return torch.cat([0 * dgates[:1], dgates[1:]]) if lost else dgates
+
+    def routed(x, gates, weight):
+        return experts(x, Router.apply(gates), weight)
+
+    found = gradwatch.check(experts, routed, given, quick=True)
+    bad = {j.tensor: j.verdict for j in found if j.verdict != "agree"}
+    assert bad == ({"dgates": "disagree"} if lost else {})

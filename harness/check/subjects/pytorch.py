@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -142,8 +141,7 @@ class TorchSubject:
                 made = traced.as_run().graph(wide)  # rounding decides the shapes
             outputs = {name: made.outputs[name] for name in dy}
             inputs = {name: made.leaves[name] for name in at}
-            run = {n: functools.partial(runs.array_of, t) for n, t in made.ran.items()}
-            with graph.as_run(run):
+            with graph.as_run(made.ran, runs.array_of):
                 asked = trial.order, outputs, inputs, dy, along
                 found, unreached[:] = derivatives(*asked)
             return {**found, **({} if second else made.outputs)}
