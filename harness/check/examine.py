@@ -413,7 +413,8 @@ class Bench:
         if traced is None or all(j.passes and j.vacuous < MOST for j in found):
             return found
         turned = functools.cache(lambda: traced.turned(self.trial.dtype))
-        order = right.known.radii().order if right.known is not None else ()
+        known = None if self.trial.edge else right.known
+        order = known.radii().order if known is not None else ()
         kinks = any(operation(n) in ("compare", *graph.SELECTIONS) for n in order)
         if not kinks and (all(j.passes for j in found) or not turned()):
             return found

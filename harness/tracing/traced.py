@@ -223,7 +223,9 @@ class Traced:
             except Exception:  # noqa: BLE001  # another number of elements
                 run, same = right, False
             found += [] if same and not counts else [run]
-        return found[:TURNS]
+            if len(found) == TURNS:
+                break  # each has all numbers of a run
+        return found
 
     @property
     def returned(self) -> dict[str, torch.Tensor]:
