@@ -1,10 +1,9 @@
 """The clock, timing samples, comparisons of two, and intervals at 95 % by exact ranks.
 
-`interleave` times runs in turn, one sample of each per round, in random order. A round
-is shorter than most disturbances, so these affect both sides of a pair, and not their
-ratio. A sample contains only the calls and the wait for the device: the first call and
-the warm-up are apart, and the garbage collector is off. Each run finds the caches as
-the others left them, unlike a run alone.
+The clock takes a sample of each run per round, in random order. A round is shorter than
+most disturbances, so these affect both sides of a pair, and not their ratio. A sample
+has only the calls and the wait for the device: the first call and the warm-up are
+apart. Each run finds the caches as the others left them, unlike a run alone.
 
 Timing samples are skewed and have bursts, so neither a mean nor a standard error is
 reliable. Both intervals take two order statistics of the sorted data, at ranks from an

@@ -64,8 +64,7 @@ Array = NDArray[Any]
 #: Draws of roundings with which a choice is tested. If two floats are just within reach
 #: of each other, one draw in four changes their order: all miss it in 1 % of cases.
 DRAWS = 16
-#: Runs that choose otherwise: an element that is open is chosen alike in all of them in
-#: 1 of 100 cases.
+#: Runs that choose otherwise: an open element is the same in all in 1 of 100 cases.
 TURNS = 7
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 Rule = Callable[..., Any]
@@ -226,13 +225,6 @@ class Traced:
             if len(found) == TURNS:
                 break  # each has all numbers of a run
         return found
-
-    @property
-    def returned(self) -> dict[str, torch.Tensor]:
-        """The results of the run that decides choices."""
-        (end,) = (node for node in self.program.graph.nodes if node.op == "output")
-        made = (self.ran[out] for out in end.args[0])
-        return dict(zip(self.results, made, strict=True))
 
     @property
     def ops(self) -> tuple[str, ...]:

@@ -71,7 +71,13 @@ def saved(call: Call, bound: Bound) -> set[int]:
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         Graph(call, bound.tensors, bound.wanted)
-    return {hash(array_of(t).tobytes()) for t in kept if t.layout == torch.strided}
+    return hashes(kept)
+
+
+def hashes(values: Any) -> set[int]:
+    """Hashes of the numbers of tensors in containers, for those that have any."""
+    held = [t for t in tensors(values) if t.layout == torch.strided]
+    return {hash(array_of(t).tobytes()) for t in held if t.numel()}
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
