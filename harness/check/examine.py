@@ -404,8 +404,8 @@ class Bench:
     ) -> tuple[Judgement, ...]:
         """The judgements; rounding may have chosen otherwise than the exact numbers do.
 
-        What is right by the choices of the reference's own run in this precision is
-        right. A candidate that `_runs_alike` has made these: by them it is judged
+        A tensor is right if it is by the choices of the reference's own run in this
+        precision. A candidate that `_runs_alike` has made these: by them it is judged
         where a tensor says nothing. Another may have made others.
         """
         found, traced = right.judge(arrays, dtypes), self.bound.traced
