@@ -405,19 +405,20 @@ class Bench:
         """The judgements; rounding may have chosen otherwise than the exact numbers do.
 
         A tensor is right if it is by the choices of the reference's own run in this
-        precision. A candidate that `_runs_alike` has made these: by them it is judged
-        where a tensor says nothing. Another may have made others.
+        precision. A candidate that `_runs_alike` has made these, and is judged by them.
         """
         found, traced = right.judge(arrays, dtypes), self.bound.traced
         if traced is None or all(j.passes and j.vacuous < MOST for j in found):
             return found
-        turned = functools.cache(lambda: traced.turned(self.trial.dtype))
         fails, known = not all(j.passes for j in found), right.known
+        turned = traced.turned(self.trial.dtype) if fails else []
         order = () if self.trial.edge or known is None else known.radii().order
         kinks = any(operation(n) in ("compare", *graph.SELECTIONS) for n in order)
+        if not (kinks or turned):
+            return found
         run = traced.as_run()
-        alike = (kinks or fails) and self._runs_alike(run, arrays)
-        if not (kinks and alike) and not (fails and turned()):
+        alike = self._runs_alike(run, arrays)
+        if not (alike or turned):
             return found
         kept = self.truth(self.given, run)
         said = f"right for what {self.trial.dtype} chooses; {CHOSEN}"
@@ -436,15 +437,14 @@ class Bench:
             return b if tied < MOST * np.linalg.norm(got - first) else a
 
         asked = [j.tensor for j in found if not j.passes or j.vacuous >= MOST]
-        by_run = {
-            j.tensor: j for j in kept.judge({n: arrays[n] for n in asked}, dtypes)
-        }
+        judged = kept.judge({n: arrays[n] for n in asked}, dtypes)
+        by_run = {j.tensor: j for j in judged}
         both = tuple(map(read, found))
-        if alike or all(j.passes for j in both) or not turned():
+        if alike or all(j.passes for j in both):
             return both
         if any(a is not b for a, b in zip(found, both, strict=True)):
             right, kept = kept, right
-        return self._open(right, kept, turned(), both, arrays)
+        return self._open(right, kept, turned, both, arrays)
 
     def _runs_alike(self, run: Any, arrays: Mapping[str, Any]) -> bool:
         """Whether a candidate computes and saves the very numbers of a traced run."""

@@ -65,7 +65,7 @@ Array = NDArray[Any]
 #: of each other, one draw in four changes their order: all miss it in 1 % of cases.
 DRAWS = 16
 #: Runs that choose otherwise: an open element is the same in all in 1 of 100 cases.
-TURNS = 7
+OTHERS = 7
 CONTESTED = "lies so near to where it decides otherwise that rounding may turn it"
 Rule = Callable[..., Any]
 #: Rules that get every tensor argument as a node of floats.
@@ -222,7 +222,7 @@ class Traced:
             except Exception:  # noqa: BLE001  # another number of elements
                 run, same = right, False
             found += [] if same and not counts else [run]
-            if len(found) == TURNS:
+            if len(found) == OTHERS:
                 break  # each has all numbers of a run
         return found
 
@@ -328,7 +328,7 @@ def interpret(
 ) -> tuple[list[Any], list[Any]]:
     """The program's results, and the values it read (nodes, exact tensors).
 
-    With `ran`, results of a run, these decide whole numbers and masks.
+    With `ran`, results of a run, these decide whole numbers, masks and kinks.
     """
     known: dict[Any, Any] = {}
     record = graph.recorded()

@@ -335,8 +335,8 @@ def test_values_that_a_cast_makes_equal_are_rounded_alike(heads, length, seed):
             return torch.cat([dw[:half], factor * dw[half:]])
 
         wrong.register_forward_pre_hook(plant("", "in_proj_weight", off))
-        found = check(net, wrong, [x], only="tiny", seed=seed)
-        bad = {r.trial for r in found.rows if not r.judgement.passes}
+        rows = check(net, wrong, [x], only="tiny", seed=seed).rows
+        bad = {r.trial for r in rows if not r.judgement.passes}
         assert bad == {"given", "given, tiny"}, factor
 
 
