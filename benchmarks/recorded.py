@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 
 from gradwatch.harness.history.measure import Figures, MeasurementTarget, measure
 from gradwatch.harness.judging.cases import REGIMES, Trial, trial
-from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.machines import has_cuda
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT, alone
 from gradwatch.harness.project.requested import by_default, has_dialect
 from gradwatch.impls.catalogue import framework_of, load_op, op_names
 from gradwatch.impls.contract import Op

@@ -1,8 +1,6 @@
 """Agreement: runs every backend of an op on the same inputs and judges the results.
 
 - suite: runs trials on all backends and judges every tensor, in a process of its own
-- output: a run as JUnit XML and as Markdown
-- fuzz: `Hunt`: searches for inputs on which a backend fails, and shrinks them
-- calls: the calls of a page as straight-line code in a framework's names
+- output: a run as JUnit XML and as Markdown, escaped
 - store: findings as plain scripts that need only NumPy and the framework, and as text
 """

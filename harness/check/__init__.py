@@ -4,7 +4,7 @@
 - subjects: references, and their right tensors
 - frameworks: PyTorch and JAX, with the same functions; the ways in which a function is
   run, so that wrong kernels fail
-- choice, shapes: the trials, and how many of them fit the budget
+- choice: the trials, and how many of them fit the budget
 - examine: every tensor judged; report: the table
 - child: a check in another process, of functions given by name
 - script: a minimal failure as a script that runs alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import time
@@ -13,13 +14,141 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.check import shapes
-from gradwatch.harness.check.shapes import Spec, Specs
 from gradwatch.harness.judging.cases import REGIMES, TAILS, Regime, cotangent
 from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.question import MOST, Cost
 from gradwatch.harness.project.machines import memory, release_memory
 from gradwatch.impls.catalogue import known
+
+#: Precision of the parts of complex numbers.
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
+#: Lengths of the small trials: different, odd, one of them above 32 (a warp).
+SMALL = (33, 7, 5, 3)
+#: A tail of two axes at once, such as height and width.
+SQUARED = 65
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input to be made: "float", "complex", "bool", or "int" below `below`.
+
+    `pinned` are lengths that never vary.
+    """
+
+    shape: tuple[int, ...]
+    kind: str = "float"
+    below: int = 0
+    pinned: tuple[int, ...] = ()
+
+    @property
+    def is_inexact(self) -> bool:
+        """Whether its numbers are rounded."""
+        return self.kind in ("float", "complex")
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self.shape)) or "scalar"
+
+
+Specs = tuple[Spec, ...]
+
+
+def with_complex(specs: Specs) -> Specs:
+    """Complex numbers in place of floats."""
+    floats = {"float": "complex"}
+    return tuple(replace(s, kind=floats.get(s.kind, s.kind)) for s in specs)
+
+
+#: Shapes as a caller writes them: one for each input, or a single one as it is.
+Shapes = str | Sequence[int] | Sequence[str | Sequence[int]]
+
+
+def each(shapes: Shapes) -> Specs:
+    """The spec of each input."""
+    alone = isinstance(shapes, str) or all(isinstance(n, int) for n in shapes)
+    listed: Any = [shapes] if alone else shapes
+    return tuple(parsed(shape) for shape in listed)
+
+
+def parsed(shape: str | Sequence[int]) -> Spec:
+    """A shape as the caller wrote it; ValueError where it is none."""
+    if not isinstance(shape, str):
+        return Spec(tuple(int(n) for n in shape))
+    lengths, _, kind = shape.partition(":")
+    parts = lengths.split("x") if lengths else []
+    try:
+        size = tuple(int(n.removeprefix("=")) for n in parts)
+        pinned = tuple(int(n[1:]) for n in parts if n.startswith("="))
+        if min(size, default=0) < 0:
+            raise ValueError
+        if kind in ("", "float", "complex", "bool"):
+            return Spec(size, kind or "float", pinned=pinned)
+        return Spec(size, "int", int(kind), pinned)
+    except ValueError:
+        raise ValueError(
+            f"no shape {shape!r}; write 64x1000, 64x=3 where the 3 must stay,"
+            " 64x1000:bool for a mask, 64:complex, or 32:10 for whole numbers below 10"
+        ) from None
+
+
+def named(specs: Specs) -> str:
+    """A name of shapes, such as 64x1000-1000."""
+    return "-".join(map(str, specs))
+
+
+def lengths(specs: Specs, pinned: Sequence[int] = ()) -> tuple[int, ...]:
+    """The lengths that may vary, longest first; 1 is there to be broadcast."""
+    everywhere = {n for spec in specs for n in spec.shape}
+    kept = {1, *pinned, *(n for spec in specs for n in spec.pinned)}
+    return tuple(sorted(everywhere - kept, reverse=True))
+
+
+def resized(specs: Specs, change: Mapping[int, int]) -> Specs:
+    """The same inputs with some lengths changed; labels stay below what they index."""
+    made = []
+    for spec in specs:
+        # The length that labels index is the one they stay below, or a longer one.
+        longer = [new for n, new in change.items() if n > spec.below]
+        below = change.get(spec.below, min([spec.below, *longer]))
+        shape = tuple(change.get(n, n) for n in spec.shape)
+        made.append(replace(spec, shape=shape, below=below))
+    return tuple(made)
+
+
+def smaller(specs: Specs, pinned: Sequence[int] = ()) -> Specs:
+    """Shapes of few elements, where a wrong value stands out; short lengths stay."""
+    return resized(specs, _shortened(lengths(specs, pinned), SMALL))
+
+
+def tails(specs: Specs, pinned: Sequence[int] = ()) -> Iterator[Specs]:
+    """The shapes with each length in turn just above a power of two, others small.
+
+    Two axes of one length grow together, and less.
+    """
+    free = lengths(specs, pinned)
+    base = _shortened(free, SMALL[1:])
+    turns = [*zip(free, TAILS, strict=False)]
+    turns += [(free[0], TAILS[-1])] * (len(free) == 1)
+    for n, tail in turns:
+        twice = any(spec.shape.count(n) > 1 for spec in specs)
+        yield resized(specs, {**base, n: SQUARED if twice else tail})
+
+
+def _shortened(free: Sequence[int], to: Sequence[int]) -> dict[int, int]:
+    """Lengths mapped to the shorter ones of `to`, longest first; its last repeats."""
+    short = itertools.chain(to, itertools.repeat(to[-1]))
+    return {n: min(n, s) for n, s in zip(free, short, strict=False)}
+
+
+def rows_varied(specs: Specs, length: int) -> Specs:
+    """The shapes with another first length, for equal lengths that mean two axes."""
+    first = specs[0].shape[:1]
+    if {*first} & {n for s in specs for n in s.pinned}:
+        return specs
+    return tuple(
+        replace(s, shape=(length, *s.shape[1:])) if s.shape[:1] == first else s
+        for s in specs
+    )
+
 
 #: Tried first at the small size: where each takes seconds, time is up after a few.
 FIRST = ("normal", "large", "mixed", "dy_zeros", "permuted")
@@ -198,7 +327,7 @@ def planned(
     def make(
         regime: Regime, specs: Specs, thorough: bool = False, as_given: bool = False
     ) -> Trial:
-        name = f"{regime.name} {shapes.named(specs)}"
+        name = f"{regime.name} {named(specs)}"
         marks = {"thorough": thorough, "as_given": as_given}
         trial = blank.called(name, regime=regime, **marks)
         rng = np.random.default_rng(trial.seed)
@@ -216,7 +345,7 @@ def planned(
     admitted = functools.cache(lambda s: takes(make(normal, s)))
     small, special = _sizes(specs, pinned, lambda s: takes(make(normal, s), True))
     if small is None:
-        notes.append(f"sizes hardly varied: the code takes {shapes.named(specs)}")
+        notes.append(f"sizes hardly varied: the code takes {named(specs)}")
     small = small or specs
     yield from (make(regime, specs) for regime in OWN_SHAPE)
     for regime in map(REGIMES.__getitem__, dict.fromkeys((*FIRST, *REGIMES))):
@@ -249,14 +378,14 @@ def _sizes(
     specs: Specs, pinned: Sequence[int], takes: Callable[[Specs], bool]
 ) -> tuple[Specs | None, dict[str, list[Specs]]]:
     """The small size, which both sides take, and the sizes of some regimes."""
-    free = shapes.lengths(specs, pinned)
-    ways = list(shapes.tails(specs, pinned)) if free else []
-    tried = [shapes.smaller(specs, pinned)] if free else []
+    free = lengths(specs, pinned)
+    ways = list(tails(specs, pinned)) if free else []
+    tried = [smaller(specs, pinned)] if free else []
     if specs[0].shape:
-        tried += [shapes.rows_varied(specs, n) for n in shapes.SMALL[1:2]]
-        ways = ways or [shapes.rows_varied(specs, TAILS[-1])]
-    ones = shapes.resized(specs, dict.fromkeys(free, 1))
-    none = shapes.resized(specs, dict.fromkeys(free[-1:], 0))
+        tried += [rows_varied(specs, n) for n in SMALL[1:2]]
+        ways = ways or [rows_varied(specs, TAILS[-1])]
+    ones = resized(specs, dict.fromkeys(free, 1))
+    none = resized(specs, dict.fromkeys(free[-1:], 0))
     special = {"tails": [*dict.fromkeys(ways)], "single": [ones], "empty": [none]}
     return next(filter(takes, tried), None), special
 

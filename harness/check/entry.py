@@ -16,12 +16,19 @@ from functools import partial
 from typing import Any
 
 from gradwatch.harness.check.choice import (
+    COMPLEX,
     Budget,
     Choice,
+    Shapes,
+    Specs,
     Trial,
+    each,
     handed_over,
+    named,
     out_of_memory,
+    parsed,
     planned,
+    with_complex,
 )
 from gradwatch.harness.check.examine import examined, row_of
 from gradwatch.harness.check.frameworks import (
@@ -34,15 +41,6 @@ from gradwatch.harness.check.frameworks import (
     require_instance,
 )
 from gradwatch.harness.check.report import Report, Row, joined
-from gradwatch.harness.check.shapes import (
-    COMPLEX,
-    Shapes,
-    Specs,
-    each,
-    named,
-    parsed,
-    with_complex,
-)
 from gradwatch.harness.check.subjects import OpSubject, subject_of
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.diagnosis.search import Diagnoses

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gradwatch.harness.check import child
-from gradwatch.harness.check.shapes import COMPLEX
+from gradwatch.harness.check.choice import COMPLEX
 from gradwatch.harness.console import options as options
 from gradwatch.harness.console.streams import clear
 from gradwatch.harness.console.terminal import ending, keep, output

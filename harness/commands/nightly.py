@@ -12,8 +12,7 @@ from gradwatch.harness.console import options as options
 from gradwatch.harness.console.terminal import ending, say
 from gradwatch.harness.nightly import night as nights
 from gradwatch.harness.nightly.night import PARTS, Night, run
-from gradwatch.harness.project.lock import alone
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT, alone
 from gradwatch.impls.catalogue import op_names
 
 #: Seconds for the processes of a killed night to end; docs/reliability.md promises 2.

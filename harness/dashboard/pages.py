@@ -19,21 +19,24 @@ from pygments.lexers import PythonLexer
 
 from gradwatch.harness.agreement.output import grouped, overall
 from gradwatch.harness.dashboard import charts
-from gradwatch.harness.dashboard.charts import Chart, Looks
-from gradwatch.harness.dashboard.machine import FIRST_ORDER, MachineResults, runner_of
-from gradwatch.harness.dashboard.matrix import (
-    Cell,
-    Cells,
-    families,
-    family_of,
-    flavour_of,
-)
-from gradwatch.harness.dashboard.series import (
+from gradwatch.harness.dashboard.charts import (
+    Chart,
     History,
+    Looks,
     Series,
     commit_rows,
     moves,
     wrong_since,
+)
+from gradwatch.harness.dashboard.matrix import (
+    FIRST_ORDER,
+    Cell,
+    Cells,
+    MachineResults,
+    families,
+    family_of,
+    flavour_of,
+    runner_of,
 )
 from gradwatch.harness.judging.cases import REGIMES
 from gradwatch.harness.judging.defects.known import as_expected, unexpected

@@ -16,32 +16,29 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gradwatch.harness.dashboard import charts, pages
-from gradwatch.harness.dashboard.machine import (
-    MachineResults,
-    machine_results,
-    read_results,
-)
-from gradwatch.harness.dashboard.matrix import (
-    Cells,
-    bar_length,
-    families,
-    flavour_of,
-    matrix,
-    short,
-    styles,
-)
-from gradwatch.harness.dashboard.series import (
+from gradwatch.harness.dashboard.charts import (
     History,
     commit_rows,
     moves,
     read_histories,
 )
+from gradwatch.harness.dashboard.matrix import (
+    Cells,
+    MachineResults,
+    bar_length,
+    families,
+    flavour_of,
+    machine_results,
+    matrix,
+    read_results,
+    short,
+    styles,
+)
 from gradwatch.harness.judging.defects.known import as_expected
 from gradwatch.harness.project import documents, git
 from gradwatch.harness.project.documents import Unreadable
-from gradwatch.harness.project.lock import alone
 from gradwatch.harness.project.machines import machine_name
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT, alone
 from gradwatch.harness.project.verdicts import SIGNS
 
 # Marks a folder as a dashboard: only such a folder is ever replaced.

@@ -32,8 +32,7 @@ from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.history.measure import unrunnable
 from gradwatch.harness.project import git, machines
 from gradwatch.harness.project.documents import replace_file
-from gradwatch.harness.project.lock import Busy, alone
-from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE
+from gradwatch.harness.project.paths import PROJECT, ROOT, SOURCE, Busy, alone
 from gradwatch.harness.workers.lifetime import first_line
 from gradwatch.impls.catalogue import backend_names, framework_of, op_names
 

@@ -28,9 +28,8 @@ from msgspec.structs import replace
 
 from gradwatch.harness.project import git
 from gradwatch.harness.project.git import NoCommit
-from gradwatch.harness.project.lock import Busy, alone, remove_stale
 from gradwatch.harness.project.machines import machine_name, traits
-from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.paths import PROJECT, ROOT, Busy, alone, remove_stale
 from gradwatch.harness.project.records import CHECK, Environment, Kind, Record, Summary
 from gradwatch.impls.catalogue import op_names
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from gradwatch.harness.project.lock import scratch
-from gradwatch.harness.project.paths import PROJECT, ROOT
+from gradwatch.harness.project.paths import PROJECT, ROOT, scratch
 
 #: The files that a measurement depends on; changes of other files do not matter.
 CODE = (*PROJECT.code, *PROJECT.instrument)

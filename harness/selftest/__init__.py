@@ -3,5 +3,4 @@
 - mutants: known wrong backwards: right ones with a mistake of mistakes.toml
 - examine: runs every judge, ours and those that others use, on one trial
 - scoring: counts caught errors and false alarms
-- run: `run`: all of it, on every backend
 """

@@ -17,8 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradwatch.harness.project.lock import scratch
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT, scratch
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.workers.arrays import decoded, encoded
 from gradwatch.harness.workers.interpreters import Interpreter

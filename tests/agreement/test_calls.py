@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradwatch.harness.agreement.calls import Unwritten, calls
+from gradwatch.harness.agreement.store import Unwritten, calls
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.impls.catalogue import load_op
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.agreement.fuzz import Hunt, draw
+from gradwatch.harness.commands.fuzz import Hunt, draw
 from gradwatch.impls.catalogue import load_op
 from scripts.findings import page as page_of
 from tests.command_line import gradwatch

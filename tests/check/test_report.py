@@ -16,7 +16,7 @@ from gradwatch import Op, judge
 from gradwatch.harness.check import Report, Row, check
 from gradwatch.harness.check import script as scripting
 from gradwatch.harness.check.child import answered
-from gradwatch.harness.check.shapes import Spec, parsed, smaller, tails
+from gradwatch.harness.check.choice import Spec, parsed, smaller, tails
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.project.documents import dumps
 

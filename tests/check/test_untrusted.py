@@ -12,8 +12,7 @@ import tempfile
 import pytest
 
 from gradwatch.harness.check.child import answered
-from gradwatch.harness.project.lock import alone, scratch
-from gradwatch.harness.project.paths import ROOT
+from gradwatch.harness.project.paths import ROOT, alone, scratch
 
 pytest.importorskip("torch")
 

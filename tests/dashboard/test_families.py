@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gradwatch.harness.agreement.output import overall
-from gradwatch.harness.dashboard.machine import MachineResults
-from gradwatch.harness.dashboard.matrix import Cell, families, flavour_of, styles
+from gradwatch.harness.dashboard.matrix import (
+    Cell,
+    MachineResults,
+    families,
+    flavour_of,
+    styles,
+)
 from gradwatch.harness.project.records import AgreeRecord
 from gradwatch.impls.catalogue import backend_names
 from tests.dashboard.browser.invented import agree_record

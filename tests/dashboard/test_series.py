@@ -6,8 +6,8 @@ import json
 import numpy as np
 
 from gradwatch.harness.dashboard import charts
+from gradwatch.harness.dashboard.charts import History, LevelChange, Series, commit_rows
 from gradwatch.harness.dashboard.matrix import BAD, styles
-from gradwatch.harness.dashboard.series import History, LevelChange, Series, commit_rows
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.git import Commit
 

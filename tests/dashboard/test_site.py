@@ -19,17 +19,15 @@ from lxml import html
 from gradwatch.harness import dashboard
 from gradwatch.harness.commands import watch
 from gradwatch.harness.commands.report import command
-from gradwatch.harness.dashboard import machine
+from gradwatch.harness.dashboard import matrix as cells
 from gradwatch.harness.dashboard import site as building
-from gradwatch.harness.dashboard.machine import (
-    MachineResults,
-    machine_results,
-    read_results,
-)
 from gradwatch.harness.dashboard.matrix import (
+    MachineResults,
     bar_length,
     families,
+    machine_results,
     matrix,
+    read_results,
     short,
     styles,
 )
@@ -47,7 +45,7 @@ MACHINE = invented.MACHINE
 
 def shows(ops: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a site show these ops, whether there are results of them or not."""
-    for module in (invented, machine):
+    for module in (invented, cells):
         monkeypatch.setattr(module, "op_names", lambda: tuple(ops))
 
 

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from gradwatch.harness.dashboard import machine
-from gradwatch.harness.dashboard.machine import read_results
+from gradwatch.harness.dashboard import matrix
+from gradwatch.harness.dashboard.matrix import read_results
 from gradwatch.harness.dashboard.site import write_site
 from tests import damage
 from tests.dashboard.browser import invented
@@ -44,7 +44,7 @@ def test_a_damaged_file_is_one_line_and_the_rest_is_shown(tmp_path, name):
 @pytest.fixture
 def quick(monkeypatch):
     """A site of one op, which takes a tenth of a second."""
-    monkeypatch.setattr(machine, "op_names", lambda: ("add",))
+    monkeypatch.setattr(matrix, "op_names", lambda: ("add",))
 
 
 def _agree(folder: Path) -> Path:

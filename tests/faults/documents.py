@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gradwatch.harness.agreement import store
-from gradwatch.harness.dashboard.machine import read_results
+from gradwatch.harness.dashboard.matrix import read_results
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.nightly import night

@@ -13,7 +13,7 @@ import pytest
 from gradwatch.harness import __main__ as command_line
 from gradwatch.harness.agreement import suite
 from gradwatch.harness.console.terminal import say
-from gradwatch.harness.dashboard import machine, site
+from gradwatch.harness.dashboard import matrix, site
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.project import documents
 from gradwatch.harness.project.records import AGREE, AgreeRecord, AgreeSummary
@@ -72,7 +72,7 @@ def run(command: str, results: Path) -> int:
 @pytest.fixture
 def sound(tmp_path, monkeypatch):
     """What each command does with sound results; all that they import is loaded."""
-    monkeypatch.setattr(machine, "op_names", lambda: ("add",))  # a quick site
+    monkeypatch.setattr(matrix, "op_names", lambda: ("add",))  # a quick site
     monkeypatch.setenv("COLUMNS", "100000")  # one warning is one line
     monkeypatch.delenv(documents.VARIABLE, raising=False)
     results = made(tmp_path / "sound")

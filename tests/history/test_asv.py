@@ -33,8 +33,8 @@ from gradwatch.harness.history.measure import (
 )
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.project import git
-from gradwatch.harness.project.lock import Busy, alone
 from gradwatch.harness.project.machines import has_cuda
+from gradwatch.harness.project.paths import Busy, alone
 from gradwatch.harness.project.requested import by_default
 from gradwatch.impls.catalogue import framework_of, load_op, op_names, op_page
 from tests.copies import copy_code

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradwatch.harness.project import documents
-from gradwatch.harness.project.lock import STALE, Busy, alone
+from gradwatch.harness.project.paths import STALE, Busy, alone
 
 
 def test_two_at_once_are_refused(tmp_path):

@@ -15,7 +15,6 @@ FRAMEWORKS = {*map(framework_of, backend_names())}
 NAMING = {
     "tracing": "it reads PyTorch's programs",
     "check": "it checks functions of PyTorch",
-    "agreement/calls.py": "a script says each call in the framework's own names",
     "agreement/store.py": "a script calls each framework in its own idiom",
     "commands/init.py": "a first page is written from a function of PyTorch",
     "commands/list.py": "the operators of PyTorch and JAX that are followed",
@@ -24,7 +23,7 @@ NAMING = {
     "endpoint.py": "only PyTorch's GPU is awaited after each request",
     "history/measure.py": "the frameworks whose figures a history has by default",
     "selftest/examine.py": "the judges of PyTorch are rivals, tried in its worker",
-    "selftest/run.py": "likewise",
+    "commands/selftest.py": "likewise",
 }
 
 

@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 
 from gradwatch.harness.__main__ import gradwatch
-from gradwatch.harness.commands.selftest import summarise
+from gradwatch.harness.commands import selftest
+from gradwatch.harness.commands.selftest import QUICK, chosen, summarise
 from gradwatch.harness.judging import verdict
 from gradwatch.harness.judging.cases import REGIMES, lengths, resized, trial, trials
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.selftest import examine as examine_module
-from gradwatch.harness.selftest import run, scoring
+from gradwatch.harness.selftest import scoring
 from gradwatch.harness.selftest.examine import JUDGE, Run, examine, read
 from gradwatch.harness.selftest.mutants import ANYWHERE, edited, planted, read_mistakes
-from gradwatch.harness.selftest.run import QUICK, chosen
 from gradwatch.harness.selftest.scoring import Score, records
 from gradwatch.harness.workers.pool import Outcome, Task
 from gradwatch.impls import catalogue
@@ -337,13 +337,13 @@ def test_a_backend_that_raises_in_its_backward_is_left_to_agree():
 
 def test_all_trials_that_a_backend_lost_are_counted(monkeypatch):
     monkeypatch.setattr(
-        run.Fleet,
+        selftest.Fleet,
         "run",
         lambda self, tasks, **_: (
             Outcome(task, "crash", message="signal 9") for task in tasks
         ),
     )
-    score = run.try_judges(run.QUICK, ops=["square"], orders=["vjp"])
+    score = selftest.try_judges(selftest.QUICK, ops=["square"], orders=["vjp"])
     assert score.missing["torch_autograd"] == "crash: signal 9; and 7 more trials"
 
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gradwatch.harness.commands.selftest import summarise
+from gradwatch.harness.commands.selftest import FULL, QUICK, chosen, summarise, tasks
 from gradwatch.harness.judging.cases import trials
 from gradwatch.harness.selftest import examine as examining
 from gradwatch.harness.selftest import mutants
 from gradwatch.harness.selftest.examine import JUDGE, examine, read
 from gradwatch.harness.selftest.mutants import DETACHED, EDGES, Sweep, mistakes
-from gradwatch.harness.selftest.run import FULL, QUICK, chosen, tasks
 from gradwatch.harness.selftest.scoring import Score
 from gradwatch.harness.workers.pool import Task
 from gradwatch.impls.catalogue import framework_of, load_op

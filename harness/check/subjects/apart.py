@@ -23,8 +23,8 @@ from gradwatch.harness.check.frameworks import (
 from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.frameworks.runs import Tensor
 from gradwatch.harness.check.script import text_of
-from gradwatch.harness.project.lock import scratch
 from gradwatch.harness.project.machines import memory
+from gradwatch.harness.project.paths import scratch
 from gradwatch.harness.tracing import calls
 from gradwatch.harness.workers import fork
 from gradwatch.harness.workers.arrays import decoded, legible
