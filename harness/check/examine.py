@@ -19,6 +19,7 @@ from gradwatch.harness.check.frameworks.observation import Observation
 from gradwatch.harness.check.report import Row
 from gradwatch.harness.diagnosis.search import Diagnoses
 from gradwatch.harness.diagnosis.sweep import Sweep
+from gradwatch.harness.judging import verdict
 from gradwatch.harness.judging.draws import TURNS, Draws, halves
 from gradwatch.harness.judging.excuses.overflow import risks
 from gradwatch.harness.judging.judgement import Judgement
@@ -26,7 +27,6 @@ from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import operation, running_errors
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING, SMALL
-from gradwatch.harness.judging.verdict import allowed, is_zero, vanished, zeros_pass
 from gradwatch.harness.project.machines import release_memory
 from gradwatch.harness.tracing import callers_place
 from gradwatch.harness.workers.evaluate import in_short
@@ -85,8 +85,8 @@ def row_of(
     """A judgement with its trial, and whether rounding hides its tensor."""
     silent = zero = False
     if right is not None and judgement.verdict == "vacuous":
-        zero = is_zero(right, judgement.tensor)
-        silent = not zero and zeros_pass(right, judgement.tensor)
+        zero = verdict.is_zero(right, judgement.tensor)
+        silent = not zero and verdict.zeros_pass(right, judgement.tensor)
     made = trial.name, trial.dtype, judgement, how, silent, zero
     return Row(*made, own=trial.as_given, edge=trial.edge)
 
@@ -94,12 +94,14 @@ def row_of(
 class Bench:
     """A candidate and a reference at one trial; the reference has run forward.
 
-    `used` is the framework of their tensors, `growth` is computed when it is needed.
+    `used` is the framework of their tensors, `growth` is computed when it is needed;
+    `kept` is the truth by the candidate's values, if it has found a mistake.
     """
 
     unrepeatable = False
     beyond = 0
     asked: Question | None = None
+    kept: Question | None = None
     growth: Growth | None = None
     given: Sequence[Any] = ()
 
@@ -352,7 +354,7 @@ class Bench:
         if self.diagnoses is None or self.trial.edge:
             return judged
         how = dtype, not self.unrepeatable
-        named = self.diagnoses.told_of(right, arrays, judged, *how)
+        named = self.diagnoses.told_of(self.kept or right, arrays, judged, *how)
         return tuple(_in_parts(j, tensors[j.tensor][0]) for j in named)
 
     def _excused(
@@ -380,7 +382,7 @@ class Bench:
             with contextlib.suppress(Exception):  # an exception explains nothing
                 value, theirs = exact.graphs["first"][j.tensor].value, own().right
                 off = np.abs(got - theirs.graphs["first"][j.tensor].value)
-                room = allowed(theirs, "first", j.tensor)
+                room = verdict.allowed(theirs, "first", j.tensor)
                 if np.isinf(room[np.isfinite(value)]).any() or (off > room).any():
                     return False
                 judged = [own().judge({j.tensor: a}, dtypes)[0] for a in (got, value)]
@@ -402,60 +404,84 @@ class Bench:
         arrays: Mapping[str, Array | None],
         dtypes: Mapping[str, str],
     ) -> tuple[Judgement, ...]:
-        """The judgements; rounding may have chosen otherwise than the exact numbers do.
+        """The judgements, by the values that the candidate keeps where these say more.
 
-        A tensor is right if it is by the choices of the reference's own run in this
-        precision. A candidate that `_runs_alike` has made these, and is judged by them.
+        The values that it saves for its backward are known, to the bit; so is what
+        rounding has chosen, if these are the reference's bits. Where it may choose
+        otherwise, a tensor is right by the choices of the reference's own run.
         """
         found, traced = right.judge(arrays, dtypes), self.bound.traced
-        if traced is None or all(j.passes and j.vacuous < MOST for j in found):
+        fails = not all(j.passes for j in found)
+        asked = {
+            j.tensor: arrays[j.tensor]
+            for j in found
+            if not j.passes or verdict.says_little(right.known, j)
+        }
+        if traced is None or not asked:
             return found
-        fails, known = not all(j.passes for j in found), right.known
         turned = traced.turned(self.trial.dtype) if fails else []
-        order = () if self.trial.edge or known is None else known.radii().order
-        kinks = any(operation(n) in ("compare", *graph.SELECTIONS) for n in order)
-        if not (kinks or turned):
+        saved, theirs = self._saved(arrays, found)
+        if not turned and saved is None:
             return found
-        run = traced.as_run()
-        alike = self._runs_alike(run, arrays)
-        if not (alike or turned):
-            return found
-        kept = self.truth(self.given, run)
-        said = f"right for what {self.trial.dtype} chooses; {CHOSEN}"
-
-        def read(a: Judgement) -> Judgement:
-            name, got, exact = a.tensor, arrays[a.tensor], kept.known
-            if (b := by_run.get(name)) is None:
-                return a
-            if b.verdict in ("agree", "convention"):
-                as_chosen = replace(b, verdict="convention", message=f"{name}: {said}")
-                return replace(b, verdict="agree") if a.passes else as_chosen
-            if b.passes or not alike or got is None or exact is None:
-                return b if b.verdict == "imprecise" else a
-            first, *others = (nodes[name].value for nodes in exact.graphs.values())
-            tied = max((np.linalg.norm(v - first) for v in others), default=0.0)
-            return b if tied < MOST * np.linalg.norm(got - first) else a
-
-        asked = [j.tensor for j in found if not j.passes or j.vacuous >= MOST]
-        judged = kept.judge({n: arrays[n] for n in asked}, dtypes)
-        by_run = {j.tensor: j for j in judged}
-        both = tuple(map(read, found))
-        if alike or all(j.passes for j in both):
+        chosen = kept = self.truth(self.given, traced.as_run())
+        alike = False
+        if saved is not None:
+            run = traced.keeping(saved)
+            kept = self.truth(self.given, run)
+            alike = bool(theirs) and theirs <= self.used.hashes([*run.ran.values()])
+        ends = {n: asked.pop(n) for n in self.bound.results if n in asked}
+        judged = *chosen.judge(ends, dtypes), *kept.judge(asked, dtypes)
+        by_run, exact = {j.tensor: j for j in judged}, kept.known
+        sure = alike or not (saved is None or exact is None or _chooses(exact))
+        both = tuple(
+            self._read(a, by_run[a.tensor], arrays[a.tensor], kept, sure)
+            if a.tensor in by_run
+            else a
+            for a in found
+        )
+        if sure or not turned or all(j.passes for j in both):
             return both
         if any(a is not b for a, b in zip(found, both, strict=True)):
             right, kept = kept, right
         return self._open(right, kept, turned, both, arrays)
 
-    def _runs_alike(self, run: Any, arrays: Mapping[str, Any]) -> bool:
-        """Whether a candidate computes and saves the very numbers of a traced run."""
+    def _read(
+        self, a: Judgement, b: Judgement, got: Array | None, kept: Question, sure: bool
+    ) -> Judgement:
+        """The judgement by the exact numbers, or that by a run's or the kept ones."""
+        if b.verdict in ("agree", "convention"):
+            said = f"{a.tensor}: right for what {self.trial.dtype} chooses; {CHOSEN}"
+            as_chosen = replace(b, verdict="convention", message=said)
+            return replace(b, verdict="agree") if a.passes else as_chosen
+        if b.passes or not sure or got is None or (exact := kept.known) is None:
+            return b if b.verdict == "imprecise" else a
+        first, *others = (nodes[a.tensor].value for nodes in exact.graphs.values())
+        tied = max((np.linalg.norm(v - first) for v in others), default=0.0)
+        if tied >= MOST * np.linalg.norm(got - first):
+            return a
+        self.kept = kept
+        return b
+
+    def _saved(
+        self, arrays: Mapping[str, Any], found: Sequence[Judgement]
+    ) -> tuple[list[Any] | None, set[int]]:
+        """The tensors that it saves; hashes of the reference's, if these are the same.
+
+        None if it is not known, as of another process, if nothing is known of a result
+        (what is saved may have overflowed), or if other bits are wrong.
+        """
         used, bound = self.used, self.bound
+        ends = [j.verdict for j in found if j.tensor in bound.results]
         with contextlib.suppress(Exception):  # a forward that differentiates twice
             pairs = zip(bound.results, self.expected.outputs, strict=False)
             same = all(np.array_equal(arrays[n], used.array_of(y)) for n, y in pairs)
-            if same and not self.apart:
+            if not (self.apart or self.trial.edge or "vacuous" in ends):
                 saved, own = (used.saved(c, bound) for c in (bound.call, self.call))
-                return bool(saved <= own & used.hashes([*run.ran.values()]))
-        return False
+                theirs = used.hashes(saved)
+                alike = same and theirs <= used.hashes(own)
+                known = alike or all(j.passes for j in found)
+                return own if known else None, theirs if alike else set()
+        return None, set()
 
     def _open(
         self,
@@ -483,7 +509,7 @@ class Bench:
             moved = [np.abs(v - value) for v in others if v.shape == value.shape]
             if got is None or got.shape != value.shape or not moved:
                 return True
-            off, room = np.abs(got - value), allowed(exact, "first", j.tensor)
+            off, room = np.abs(got - value), verdict.allowed(exact, "first", j.tensor)
             if (off > room + TURNS * np.max(moved, axis=0)).any():
                 return False
             wrong = (moved[0] <= room) & (off > room)
@@ -496,6 +522,12 @@ class Bench:
             else j
             for j in found
         )
+
+
+def _chooses(right: Reference) -> bool:
+    """Whether a comparison or a maximum is in the graph, which rounding may decide."""
+    kinks = "compare", *graph.SELECTIONS
+    return any(operation(node) in kinks for node in right.radii().order)
 
 
 def _in_parts(judgement: Judgement, tensor: Any) -> Judgement:
@@ -534,7 +566,7 @@ class Growth:
         undefined = np.count_nonzero(np.isnan(end.value))
         if undefined > end.size / 2:
             return f"it is undefined (nan) in {undefined} of {end.size} elements"
-        if not of.radius < np.inf and (lost := vanished(end, self.arithmetic)):
+        if not of.radius < np.inf and (lost := verdict.vanished(end, self.arithmetic)):
             return f"{lost}: compute with it in float32, or take a larger one"
         if not of.radius < np.inf and (said := self._overflow(end)):
             return f"{said}: float64 tells more"

@@ -86,8 +86,10 @@ def script(
 
 def _written(bench: Bench, row: Row, source: str) -> str:
     bound, call, cotangents = bench.bound, bench.call, bench.cotangents()
-    trial, right = bench.trial, bench.truth(cotangents).right
-    second = trial.order != "vjp"
+    trial, second = bench.trial, bench.trial.order != "vjp"
+    if not second:
+        bench.rows(cotangents, "", False)  # to know the values that it keeps
+    right = (bench.kept or bench.truth(cotangents)).right
     used, function = trial.framework, call.function
     held: Any = None
     if inner := getattr(function, "of_jax", None):  # its arrays are the same numbers

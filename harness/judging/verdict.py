@@ -82,7 +82,7 @@ def judge_tensors(
             judged = tuple(b if b.passes and not a.passes else a for a, b in pairs)
         if not found or _badness(judged) < _badness(found):
             found = judged
-        if all(j.verdict in ("agree", "convention") for j in found):
+        if all(j.verdict in ("agree", "convention", "vacuous") for j in found):
             break
     return found
 
@@ -326,6 +326,15 @@ def is_zero(right: Reference, tensor: str) -> bool:
     """
     whole = right.radii().wholes(PAIRS).get(tensor)
     return bool(whole and whole.limit * whole.parts[0].norm < MOST * whole.terms)
+
+
+def says_little(right: Reference | None, j: Judgement) -> bool:
+    """Whether a tensor that passes might be a tenth too large, and is no zero."""
+    if right is None or j.vacuous < MOST:
+        return j.vacuous >= MOST
+    whole = right.radii().wholes(PAIRS).get(j.tensor)
+    seen = j.verdict == "agree" and whole and whole.least_seen <= SAYS_NOTHING
+    return not (seen or is_zero(right, j.tensor))
 
 
 def zeros_pass(right: Reference, tensor: str) -> bool:

@@ -46,6 +46,7 @@ from gradwatch.harness.tracing.values import (
     as_it_ran,
     both,
     constant,
+    fact,
     finer,
     in_type,
     is_inexact,
@@ -112,6 +113,7 @@ class Traced:
         wanted: For each input whether a gradient is taken by it.
         ran: Each operator's result in the inputs' own precision, if that and not the
             graph's decides which elements are chosen.
+        facts: Operators whose results in that run are the graph's own values.
     """
 
     program: Program
@@ -121,6 +123,7 @@ class Traced:
     wanted: tuple[bool, ...]
     again: Callable[[Sequence[float]], Program] = field(repr=False)
     ran: Mapping[Any, Any] = field(default_factory=dict, repr=False)
+    facts: Mapping[Any, float] = field(default_factory=dict, repr=False)
 
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
@@ -130,7 +133,8 @@ class Traced:
                 n: constant(np.array(array_of(t))) if is_inexact(t) else t.cpu()
                 for n, t in zip(self.names, self.tensors, strict=True)
             }
-            returned, read = interpret(self.program, list(given.values()), self.ran)
+            known = self.ran, self.facts
+            returned, read = interpret(self.program, [*given.values()], *known)
             outputs = {
                 name: value if isinstance(value, Node) else variable(array_of(value))
                 for name, value in zip(self.results, returned, strict=True)
@@ -196,6 +200,43 @@ class Traced:
             return made * torch.from_numpy(np.asarray(share)).to(made)
 
         return replace(self, ran=self.program.ran(self.tensors, rng and moved))
+
+    def keeping(self, saved: Sequence[torch.Tensor]) -> Traced:
+        """The same function, with the values that a candidate saves for its backward.
+
+        An operator's result is the nearest saved tensor within a unit in the last place
+        as a whole: the next one starts from there. In a coarser type, as statistics of
+        a norm are saved, each element has to be so near.
+        """
+        # Factors fit each other to the last bit, and not what they are computed from.
+        factors = any(op.startswith(_FACTORISATIONS) for op in self.ops)
+        plain = [t for t in saved if t.layout == torch.strided and not factors]
+        floats = [t for t in plain if t.dtype.is_floating_point]
+        kept = [(torch.finfo(t.dtype).eps, array_of(t).squeeze()) for t in floats]
+        known = dict[int, float]()
+
+        @np.errstate(invalid="ignore")
+        def nearest(made: torch.Tensor) -> torch.Tensor:
+            if made.is_complex() or made.layout != torch.strided:
+                return made
+            here, own = array_of(made).squeeze(), torch.finfo(made.dtype).eps
+            size, near = np.where(np.isfinite(here), np.abs(here), 0.0), []
+            for eps, there in kept:
+                if there.shape == here.shape and eps >= own:
+                    off = np.where(there == here, 0.0, np.abs(there - here))
+                    far, most = np.linalg.norm(off), eps * np.linalg.norm(size)
+                    if far <= most and (eps == own or (off <= eps * size).all()):
+                        near.append((eps, far, there.reshape(made.shape)))
+            if not near:
+                return made
+            eps, _, one = min(near, key=operator.itemgetter(0, 1))
+            found = torch.empty_like(made).copy_(torch.from_numpy(one))
+            known[id(found)] = eps
+            return found
+
+        ran = self.program.ran(self.tensors, nearest)
+        facts = {n: known[id(was)] for n, was in ran.items() if id(was) in known}
+        return replace(self, ran=ran, facts=facts)
 
     def turned(self, dtype: str) -> list[Traced]:
         """Runs in which rounding changes a choice of elements, such as a topk's.
@@ -324,11 +365,15 @@ def _names(
 
 
 def interpret(
-    program: Program, leaves: Sequence[Any], ran: Mapping[fx.Node, Any]
+    program: Program,
+    leaves: Sequence[Any],
+    ran: Mapping[fx.Node, Any],
+    facts: Mapping[fx.Node, float],
 ) -> tuple[list[Any], list[Any]]:
     """The program's results, and the values it read (nodes, exact tensors).
 
-    With `ran`, results of a run, these decide whole numbers, masks and kinks.
+    With `ran`, results of a run, these decide whole numbers, masks and kinks; those of
+    `facts`, each with the machine epsilon of its type, are the values themselves.
     """
     known: dict[Any, Any] = {}
     record = graph.recorded()
@@ -343,16 +388,20 @@ def interpret(
             if like.dtype.is_complex:
                 known[node] = Complex.split(known[node])
         elif node.op == "get_attr":
-            held = getattr(program, node.target)
-            held = held if held.layout == torch.strided else held.to_dense()
+            kept = getattr(program, node.target)
+            kept = kept if kept.layout == torch.strided else kept.to_dense()
             with rounded_to(_finer(node, widest) or ""):
-                known[node] = _cast(held, held.dtype)
+                known[node] = _cast(kept, kept.dtype)
         elif node.op == "output":
             read = [joined(known[reading.node]) for reading in program.readings]
             known |= untouched
             return [joined(known[out]) for out in node.args[0]], read
         else:
             known[node] = _result(node, known, widest)
+            if node in facts and isinstance(known[node], Node):
+                value = array_of(ran[node]).astype(known[node].dtype)
+                with rounded_to(finer(facts[node], widest)):
+                    known[node] = fact(known[node], value=value)
             known[node] = as_it_ran(known[node], ran.get(node))
             if record:
                 for made in parts(known[node]):

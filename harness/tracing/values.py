@@ -281,12 +281,25 @@ def _table_error(at: analysis.At) -> analysis.Error:
     return np.full_like(at.v, at.v.max(initial=0.0) * share)
 
 
+def _apart(at: analysis.At) -> analysis.Error:
+    off = np.abs(at.node.value - at.node.inputs[0].value).astype(np.float64)
+    return np.fmax(analysis.one_rounding(at), off / at.roundoff)
+
+
 def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
     return (rounded(dy, info=info),)
 
 
 rounded = ruled("cast.narrowed", _narrowed, _rule, _error, stores=True)
 leaf = ruled("cast.leaf", lambda x, info: as_array(x), _rule, lambda at: at.e[0])
+#: A value that a candidate keeps, and may yet compute again.
+fact = ruled(
+    "cast.fact",
+    lambda x, value: value,
+    lambda dy, y, x, value: (dy,),
+    _apart,
+    stores=True,
+)
 table = ruled("made.table", lambda x, info: as_array(x), _rule, _table_error)
 written_over = ruled(
     "written.over",

@@ -73,8 +73,12 @@ def as_run(
     return setting(_RUN, (values, array_of))
 
 
-def ran(*nodes: Node) -> tuple[Node, ...]:
-    """The nodes, or their values in the run that decides choices."""
+def ran(*nodes: Node, chosen: Node | None = None) -> tuple[Node, ...]:
+    """The nodes, or their values in the run that decides choices.
+
+    The run may know which of a number and a node is the larger, `chosen`, and not the
+    node.
+    """
     run, array_of = _RUN.get(({}, as_array))
     if not run:
         return nodes
@@ -86,7 +90,11 @@ def ran(*nodes: Node) -> tuple[Node, ...]:
     for node in topological_order(nodes, run.__contains__):
         given = [value(source) for source in node.inputs]
         made[node] = computed(node, given) if node.inputs else node.value
-    return tuple(variable(value(node)) for node in nodes)
+    values = [value(node) for node in nodes]
+    if chosen is not None and chosen in run and not nodes[0].inputs:
+        largest, (least, other) = value(chosen), values
+        values[1] = np.where(largest == least, np.minimum(other, least), largest)
+    return tuple(map(variable, values))
 
 
 def _ordered(a: Any, b: Any, how: str) -> Node:

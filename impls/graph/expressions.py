@@ -34,7 +34,7 @@ def _text(node: Node, names: Mapping[Node, str], depth: int) -> str:
         number = f"{float(node.value.flat[0]):.6g}" if node.size == 1 else ""
         return number or f"a {kind} of shape {node.shape}"
     name = node.primitive.name
-    if name in _SILENT:
+    if name in _SILENT or name.startswith("cast."):
         return _text(node.inputs[0], names, depth)
     if depth < 0:
         return "..."

@@ -170,7 +170,7 @@ def weighed(dy: Node, weight: Node) -> Node:
 
 
 def _maximum_rule(dy: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    a, b = ran(a, b)
+    a, b = ran(a, b, chosen=y)
     to_a, to_b = _WEIGHT[convention(a, b)]
     return (
         weighed(dy, share(a, b, at_tie=to_a)),

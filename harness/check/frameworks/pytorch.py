@@ -61,8 +61,8 @@ def followed(call: Call, bound: Bound) -> Traced:
     return replace(own, names=bound.names, results=results, wanted=bound.wanted)
 
 
-def saved(call: Call, bound: Bound) -> set[int]:
-    """Hashes of the numbers that a function saves for its backward."""
+def saved(call: Call, bound: Bound) -> list[Tensor]:
+    """The tensors that a function saves for its backward."""
     kept = list[Tensor]()
 
     def note(tensor: Tensor) -> Tensor:
@@ -71,13 +71,14 @@ def saved(call: Call, bound: Bound) -> set[int]:
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         Graph(call, bound.tensors, bound.wanted)
-    return hashes(kept)
+    return kept
 
 
 def hashes(values: Any) -> set[int]:
     """Hashes of the numbers of tensors in containers, for those that have any."""
-    held = [t for t in tensors(values) if t.layout == torch.strided]
-    return {hash(array_of(t).tobytes()) for t in held if t.numel()}
+    held = (t for t in tensors(values) if t.layout == torch.strided and t.numel())
+    wide = (t.float() if t.is_floating_point() and t.itemsize < 4 else t for t in held)
+    return {hash(array_of(t).tobytes()) for t in wide}
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -160,7 +160,7 @@ ON_FLOATS: dict[str, Rule] = {
     "fmax": graph.maximum,
     "fmin": graph.minimum,
     "clamp": _clamp,
-    "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
+    "hardtanh": lambda x, low=-1, high=1: graph.minimum(high, graph.maximum(low, x)),
     "relu": lambda x: graph.maximum(0.0, x),  # at a tie 0 is first, as in PyTorch
     "leaky_relu": lambda x, slope=0.01: graph.where(
         graph.greater(x, 0.0), x, x * slope
