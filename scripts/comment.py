@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gradwatch.harness.agreement.output import cell
+from gradwatch.harness.project.markdown import cell
 
 #: Bytes, letters, rows: 24 ops have some 100 kB, GitHub's comments 65,536 letters.
 LARGEST, LONGEST, ROWS = 4 << 20, 120, 200

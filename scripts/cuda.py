@@ -26,9 +26,9 @@ from pathlib import Path
 
 from junitparser import JUnitXml
 
-from gradwatch.harness.agreement.output import table
 from gradwatch.harness.project.documents import replace_file, surroundings
 from gradwatch.harness.project.machines import has_cuda
+from gradwatch.harness.project.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLD = 40  # lines of the summary about one step

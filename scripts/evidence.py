@@ -22,13 +22,13 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwatch.harness.agreement.output import table
 from gradwatch.harness.commands.selftest import FULL, per_cent, summarise, try_judges
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.orders import ORDERS
 from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.project.documents import replace_file
 from gradwatch.harness.project.machines import machine_name
+from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.records import SelftestSummary
 from gradwatch.harness.selftest.examine import JUDGE
 from gradwatch.harness.selftest.scoring import GOALS, JUDGES, Score, listed

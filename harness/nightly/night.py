@@ -26,13 +26,14 @@ from junitparser import Error, Failure, Skipped, TestCase, TestSuite
 from msgspec import structs
 
 from gradwatch.harness.agreement import output, store
-from gradwatch.harness.agreement.output import Judged, cell, grouped, legal_xml
+from gradwatch.harness.agreement.output import Judged, grouped
 from gradwatch.harness.console.streams import ticking
 from gradwatch.harness.history import asv_results
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.project import documents, git, records
 from gradwatch.harness.project.documents import Document, Unreadable
 from gradwatch.harness.project.machines import machine_name
+from gradwatch.harness.project.markdown import cell, legal_xml
 from gradwatch.harness.project.paths import PROJECT, ROOT
 from gradwatch.harness.project.records import AgreeRecord, Kind, PartState, Problem
 from gradwatch.harness.project.requested import Required, by_default

@@ -9,5 +9,6 @@
 - machines: the name of this machine
 - records: the types of all records and summaries
 - verdicts: the names of the verdicts
+- markdown: escapes text for Markdown
 - descent: shrinks an input as long as it still fails
 """

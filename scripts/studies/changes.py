@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-from gradwatch.harness.agreement.output import table
 from gradwatch.harness.history.changepoints import Change, find_changes
+from gradwatch.harness.project.markdown import table
 from gradwatch.harness.timing.compare import LEAST, PAIRS
 from gradwatch.harness.timing.samples import LEVEL, Estimate, verdict_on
 from gradwatch.harness.watch.search import OFF

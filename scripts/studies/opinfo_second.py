@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradwatch.harness.agreement.output import table
 from gradwatch.harness.check.frameworks.runs import differentiated
 from gradwatch.harness.judging.orders import derivatives
 from gradwatch.harness.judging.reference import Asked, Reference
+from gradwatch.harness.project.markdown import table
 from gradwatch.harness.project.verdicts import PASSING
 from gradwatch.impls.backends._torchlike import refusals
 from gradwatch.impls.contract import Unsupported

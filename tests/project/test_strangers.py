@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gradwatch.harness.agreement.output import cell
 from gradwatch.harness.dashboard.matrix import read_results
 from gradwatch.harness.project import documents
+from gradwatch.harness.project.markdown import cell
 
 
 def test_a_gzip_file_that_expands_a_thousand_times_is_refused(tmp_path: Path) -> None:

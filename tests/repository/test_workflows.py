@@ -368,7 +368,7 @@ def comment(tmp_path, content):
     file = tmp_path / "comparison.json"
     file.write_bytes(content)
     done = subprocess.run(
-        [sys.executable, "-I", ROOT / "scripts" / "comment.py", file],
+        [sys.executable, "-I", "-S", ROOT / "scripts" / "comment.py", file],
         capture_output=True,
         text=True,
         timeout=30,
