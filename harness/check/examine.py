@@ -423,22 +423,17 @@ class Bench:
         saved, theirs = self._saved(arrays, found)
         if not turned and saved is None:
             return found
-        chosen = kept = self.truth(self.given, traced.as_run())
-        alike = False
-        if saved is not None:
-            run = traced.keeping(saved)
-            kept = self.truth(self.given, run)
-            alike = bool(theirs) and theirs <= self.used.hashes([*run.ran.values()])
+        run = traced.as_run() if saved is None else traced.keeping(saved)
+        chosen = kept = self.truth(self.given, run)
+        alike = bool(theirs) and theirs <= self.used.hashes([*run.ran.values()])
         ends = {n: asked.pop(n) for n in self.bound.results if n in asked}
+        if ends and saved is not None:
+            chosen = self.truth(self.given, traced.as_run())
         judged = *chosen.judge(ends, dtypes), *kept.judge(asked, dtypes)
         by_run, exact = {j.tensor: j for j in judged}, kept.known
         sure = alike or not (saved is None or exact is None or _chooses(exact))
-        both = tuple(
-            self._read(a, by_run[a.tensor], arrays[a.tensor], kept, sure)
-            if a.tensor in by_run
-            else a
-            for a in found
-        )
+        pairs = ((a, by_run.get(a.tensor, a)) for a in found)
+        both = tuple(self._read(a, b, arrays[a.tensor], kept, sure) for a, b in pairs)
         if sure or not turned or all(j.passes for j in both):
             return both
         if any(a is not b for a, b in zip(found, both, strict=True)):
@@ -449,6 +444,8 @@ class Bench:
         self, a: Judgement, b: Judgement, got: Array | None, kept: Question, sure: bool
     ) -> Judgement:
         """The judgement by the exact numbers, or that by a run's or the kept ones."""
+        if a is b:
+            return a
         if b.verdict in ("agree", "convention"):
             said = f"{a.tensor}: right for what {self.trial.dtype} chooses; {CHOSEN}"
             as_chosen = replace(b, verdict="convention", message=said)
@@ -476,8 +473,8 @@ class Bench:
             pairs = zip(bound.results, self.expected.outputs, strict=False)
             same = all(np.array_equal(arrays[n], used.array_of(y)) for n, y in pairs)
             if not (self.apart or self.trial.edge or "vacuous" in ends):
-                saved, own = (used.saved(c, bound) for c in (bound.call, self.call))
-                theirs = used.hashes(saved)
+                own = used.saved(self.call, bound)
+                theirs = used.hashes(used.saved(bound.call, bound)) if same else set()
                 alike = same and theirs <= used.hashes(own)
                 known = alike or all(j.passes for j in found)
                 return own if known else None, theirs if alike else set()

@@ -113,7 +113,8 @@ class Traced:
         wanted: For each input whether a gradient is taken by it.
         ran: Each operator's result in the inputs' own precision, if that and not the
             graph's decides which elements are chosen.
-        facts: Operators whose results in that run are the graph's own values.
+        facts: Operators whose results in that run are the graph's own values, with the
+            machine epsilon of the type in which they are kept.
     """
 
     program: Program
@@ -133,8 +134,7 @@ class Traced:
                 n: constant(np.array(array_of(t))) if is_inexact(t) else t.cpu()
                 for n, t in zip(self.names, self.tensors, strict=True)
             }
-            known = self.ran, self.facts
-            returned, read = interpret(self.program, [*given.values()], *known)
+            returned, read = interpret(self, [*given.values()])
             outputs = {
                 name: value if isinstance(value, Node) else variable(array_of(value))
                 for name, value in zip(self.results, returned, strict=True)
@@ -221,11 +221,12 @@ class Traced:
                 return made
             here, own = array_of(made).squeeze(), torch.finfo(made.dtype).eps
             size, near = np.where(np.isfinite(here), np.abs(here), 0.0), []
+            whole = np.linalg.norm(size)
             for eps, there in kept:
                 if there.shape == here.shape and eps >= own:
                     off = np.where(there == here, 0.0, np.abs(there - here))
-                    far, most = np.linalg.norm(off), eps * np.linalg.norm(size)
-                    if far <= most and (eps == own or (off <= eps * size).all()):
+                    far = np.linalg.norm(off)
+                    if far <= eps * whole and (eps == own or (off <= eps * size).all()):
                         near.append((eps, far, there.reshape(made.shape)))
             if not near:
                 return made
@@ -364,17 +365,13 @@ def _names(
 # From a captured program to the graph -------------------------------------------------
 
 
-def interpret(
-    program: Program,
-    leaves: Sequence[Any],
-    ran: Mapping[fx.Node, Any],
-    facts: Mapping[fx.Node, float],
-) -> tuple[list[Any], list[Any]]:
+def interpret(traced: Traced, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The program's results, and the values it read (nodes, exact tensors).
 
-    With `ran`, results of a run, these decide whole numbers, masks and kinks; those of
-    `facts`, each with the machine epsilon of its type, are the values themselves.
+    Where it has `ran`, its results then decide whole numbers, masks and kinks; those
+    that are `facts` are the values themselves.
     """
+    program, ran, facts = traced.program, traced.ran, traced.facts
     known: dict[Any, Any] = {}
     record = graph.recorded()
     given, untouched = iter(leaves), {}

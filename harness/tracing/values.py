@@ -294,10 +294,7 @@ rounded = ruled("cast.narrowed", _narrowed, _rule, _error, stores=True)
 leaf = ruled("cast.leaf", lambda x, info: as_array(x), _rule, lambda at: at.e[0])
 #: A value that a candidate keeps, and may yet compute again.
 fact = ruled(
-    "cast.fact",
-    lambda x, value: value,
-    lambda dy, y, x, value: (dy,),
-    _apart,
+    *("cast.fact", lambda x, value: value, lambda dy, y, x, value: (dy,), _apart),
     stores=True,
 )
 table = ruled("made.table", lambda x, info: as_array(x), _rule, _table_error)
