@@ -35,6 +35,10 @@ from gradwatch.impls.contract import Array, Unsupported
 from gradwatch.impls.graph import Node
 
 Function = Callable[..., Any]
+#: A candidate's tensors and their types, by name, and the judgements on them.
+Arrays = Mapping[str, Array | None]
+Dtypes = Mapping[str, str]
+Judged = tuple[Judgement, ...]
 #: The note on a wrong tensor of a random function: it may have drawn other numbers.
 OTHER_DRAWS = (
     "the function draws random numbers, and every call starts from the same state of"
@@ -335,9 +339,7 @@ class Bench:
                 named[name] = (gradients[i], bound.tensors[i])
         return named
 
-    def _judge(
-        self, right: Question, tensors: Mapping[str, tuple[Any, Any]]
-    ) -> tuple[Judgement, ...]:
+    def _judge(self, right: Question, tensors: Mapping[str, tuple[Any, Any]]) -> Judged:
         dtype, used = self.trial.dtype, self.used
         arrays: dict[str, Array | None] = {}
         dtypes: dict[str, str] = {}
@@ -358,12 +360,8 @@ class Bench:
         return tuple(_in_parts(j, tensors[j.tensor][0]) for j in named)
 
     def _excused(
-        self,
-        right: Question,
-        found: tuple[Judgement, ...],
-        arrays: Mapping[str, Array | None],
-        dtypes: Mapping[str, str],
-    ) -> tuple[Judgement, ...]:
+        self, right: Question, found: Judged, arrays: Arrays, dtypes: Dtypes
+    ) -> Judged:
         """The judgements; a loss of the candidate's own algorithm is `imprecise`.
 
         Within the rounding errors of its own steps the tensor agrees, and within one
@@ -398,12 +396,7 @@ class Bench:
                 for j in found
             )
 
-    def _chosen(
-        self,
-        right: Question,
-        arrays: Mapping[str, Array | None],
-        dtypes: Mapping[str, str],
-    ) -> tuple[Judgement, ...]:
+    def _chosen(self, right: Question, arrays: Arrays, dtypes: Dtypes) -> Judged:
         """The judgements, by the values that the candidate keeps where these say more.
 
         The values that it saves for its backward are known, to the bit; so is what
@@ -426,13 +419,16 @@ class Bench:
         run = traced.as_run() if saved is None else traced.keeping(saved)
         chosen = kept = self.truth(self.given, run)
         alike = bool(theirs) and theirs <= self.used.hashes([*run.ran.values()])
-        ends = {n: asked.pop(n) for n in self.bound.results if n in asked}
-        if ends and saved is not None:
+        failed = [j.tensor for j in found if not j.passes]
+        wrong = {n: asked.pop(n) for n in self.bound.results if n in failed}
+        if wrong and saved is not None:
             chosen = self.truth(self.given, traced.as_run())
-        judged = *chosen.judge(ends, dtypes), *kept.judge(asked, dtypes)
+        judged = *chosen.judge(wrong, dtypes), *kept.judge(asked, dtypes)
         by_run, exact = {j.tensor: j for j in judged}, kept.known
         sure = alike or not (saved is None or exact is None or _chooses(exact))
-        pairs = ((a, by_run.get(a.tensor, a)) for a in found)
+        pairs = [(a, by_run.get(a.tensor, a)) for a in found]
+        ends = {b.verdict for _, b in pairs if b.tensor in self.bound.results}
+        sure = sure and "vacuous" not in ends
         both = tuple(self._read(a, b, arrays[a.tensor], kept, sure) for a, b in pairs)
         if sure or not turned or all(j.passes for j in both):
             return both
@@ -464,15 +460,13 @@ class Bench:
     ) -> tuple[list[Any] | None, set[int]]:
         """The tensors that it saves; hashes of the reference's, if these are the same.
 
-        None if it is not known, as of another process, if nothing is known of a result
-        (what is saved may have overflowed), or if other bits are wrong.
+        None if it is not known, as of another process, or if other bits are wrong.
         """
         used, bound = self.used, self.bound
-        ends = [j.verdict for j in found if j.tensor in bound.results]
         with contextlib.suppress(Exception):  # a forward that differentiates twice
             pairs = zip(bound.results, self.expected.outputs, strict=False)
             same = all(np.array_equal(arrays[n], used.array_of(y)) for n, y in pairs)
-            if not (self.apart or self.trial.edge or "vacuous" in ends):
+            if not (self.apart or self.trial.edge):
                 own = used.saved(self.call, bound)
                 theirs = used.hashes(used.saved(bound.call, bound)) if same else set()
                 alike = same and theirs <= used.hashes(own)
@@ -485,9 +479,9 @@ class Bench:
         right: Question,
         kept: Question,
         runs: Sequence[Any],
-        found: tuple[Judgement, ...],
-        arrays: Mapping[str, Array | None],
-    ) -> tuple[Judgement, ...]:
+        found: Judged,
+        arrays: Arrays,
+    ) -> Judged:
         """The judgements; `vacuous` if the choices of some run move a tensor as far.
 
         It stays wrong where that is half of it at the caller's own numbers; in other

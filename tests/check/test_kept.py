@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import rms_norm
+from torch.nn.functional import affine_grid, grid_sample, rms_norm
 
 import gradwatch
 from gradwatch.harness.judging.precisions import arithmetics
@@ -93,6 +93,37 @@ def test_a_kernel_that_saves_its_own_numbers_is_judged_by_these(factor):
         assert {*verdicts(found).values()} == {"agree"}, str(found)
     else:
         assert verdicts(found)["dx"] == "disagree"
+
+
+def siren(x, v, w):
+    """Sines of steep layers: in bfloat16 rounding decides what each of them returns."""
+    return torch.sin(30 * torch.sin(30 * x @ v) @ w)
+
+
+def test_a_result_that_rounding_decides_is_known_by_what_is_kept():
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape).bfloat16() for shape in ((8, 3), (3, 16), (16, 4))]
+    found = gradwatch.check(siren, inputs=inputs, quick=True)
+    assert {*verdicts(found).values()} == {"agree"}, str(found)
+
+    def wrong(x, v, w):
+        return siren(x, v - 0.3 * (v - v.detach()), w)
+
+    found = gradwatch.check(siren, wrong, inputs, quick=True)
+    assert [j.tensor for j in found if not j.passes] == ["dv"], str(found)
+
+
+def test_what_an_operator_chooses_within_is_not_kept():
+    """In bfloat16 grid_sample finds other cells than exact arithmetic does."""
+
+    def turned(x, t):
+        t = torch.tensor([1.0, 0, 0, 0, 1, 0]).to(t) + 0.1 * t
+        grid = affine_grid(t.view(2, 2, 3), x.shape, align_corners=False)
+        return grid_sample(x, grid, align_corners=False)
+
+    torch.manual_seed(3)
+    inputs = [torch.randn(shape).bfloat16() for shape in ((2, 3, 8, 8), (2, 6))]
+    assert not gradwatch.check(turned, inputs=inputs).failures
 
 
 def logistic(x):

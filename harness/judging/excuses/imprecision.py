@@ -198,6 +198,11 @@ def _matmul(sums: Precision, at: At) -> Error:
     return as_array(lost * (at.a @ at.b) / at.u)
 
 
+def _parts(at: At) -> Error:
+    """One rounding of each term: parts may be summed in 16 bits, but terms are not."""
+    return as_array(at.roundoff / at.u * np.sqrt(at.a**2 @ at.b**2))
+
+
 def _near_one(at: At, lost: Error) -> Error:
     """A loss beside 1, in E: at most |v|, lest the sign turn, but all for a tiny v."""
     lost = np.where(np.isfinite(lost), lost, 0.0)
@@ -244,8 +249,7 @@ def careless(
         **dict.fromkeys(("sum", "sum_to"), functools.partial(_sum, sums, full=full)),
         "cumulative_sum": functools.partial(_cumulative_sum, sums),
         "scatter_add": lambda at: _lost(sums, at, _places(at.node)),
-        # No hardware adds the terms of a product in 16 bits.
-        **({} if full else {"matmul": functools.partial(_matmul, sums)}),
+        "matmul": _parts if full else functools.partial(_matmul, sums),
         # log(1 + x), where 1 + x is rounded, and a small x with it.
         "log1p": lambda at: _near_one(
             at, at.roundoff / np.abs(1 + at.node.inputs[0].value).astype(np.float64)
@@ -264,7 +268,8 @@ def careless(
                 (a, b), times = at.node.inputs, _RECOVERING[name]
                 more = more + times(lost[a], at.b) if a in lost else more
                 more = more + times(at.a, lost[b]) if b in lost else more
-            if name in _SHRINKING:  # off by this if the smallest product is subnormal
+            outer = name == "matmul" and at.a.shape[-1] == 1  # a product, no sum
+            if outer or name in _SHRINKING:  # off if the smallest product is subnormal
                 step, least = at.arithmetic.step, peaks.ends[at.node][1]
                 share = np.minimum(np.exp2(step.least - step.digits - least), 1.0)
                 off = (least < step.least) & (at.v > 0)

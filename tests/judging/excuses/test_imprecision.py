@@ -157,6 +157,29 @@ def test_terms_of_one_sign_may_not():
 
 
 @pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        (lambda parts: rounded(parts, "bfloat16").sum(0), "imprecise"),
+        (lambda parts: rounded(parts, "bfloat16")[1:].sum(0), "disagree"),
+        (lambda parts: 0.9 * parts.sum(0), "disagree"),
+        (lambda parts: 0 * parts.sum(0), "disagree"),
+        (in_bfloat16, "disagree"),
+    ],
+    ids=["parts", "all but one", "a tenth too small", "zero", "all in bfloat16"],
+)
+def test_parts_of_a_product_may_be_added_up_in_16_bits(made, verdict):
+    """The weight's gradient of 100 images of 5 numbers near 1e4: n u is 2."""
+    rng = np.random.default_rng(1)
+    b = rounded(1e4 + 10 * rng.standard_normal((500, 1)), "bfloat16")
+    a = rounded(rng.standard_normal((64, 500)), "bfloat16")
+    parts = (a.T[..., None] * b[:, None]).reshape(100, 5, 64, 1).sum(1)
+    y = rounded(made(parts), "bfloat16")
+    dy, nothing = np.ones((64, 1)), [np.zeros_like(a), np.zeros_like(b)]
+    *_, j = judge(PRODUCT, [a, b], dy, nothing, outputs=[y], dtype="bfloat16")
+    assert j.verdict == verdict, j.message
+
+
+@pytest.mark.parametrize(
     ("wrong", "verdict"),
     [(1.0, "imprecise"), (1.001, "disagree"), (0.0, "disagree"), (-1.0, "disagree")],
 )

@@ -98,6 +98,30 @@ def test_a_product_that_underflows_on_the_way_is_imprecise(x, dy, off, expected)
 
 
 @pytest.mark.parametrize(
+    ("first", "off", "expected"),
+    [
+        (6.25e-3, 1.0, "imprecise"),  # a b is 10.5 spacings from 0
+        (2.3e-4, 1.0, "vacuous"),  # and 0.4: nothing is left
+        (6.25e-3, 0.9, "disagree"),
+        (6.25e-3, 0.0, "disagree"),
+        (6.25e-3, -1.0, "disagree"),
+    ],
+)
+def test_so_is_an_outer_product(first, off, expected):
+    """dW of one row as dy (a b) in float16, whose subnormal numbers are 2^-24 apart."""
+    a, b = (
+        np.array([[first, 3e-3, -2e-2]], "float16"),
+        np.array([[1e-4, 0.2]], "float16"),
+    )
+    w, bias = RNG.standard_normal((2, 3, 2)).astype("float16"), np.zeros(2, "float16")
+    dy = np.array([[65504, -65504]], "float16")
+    pairs = (a.T @ b).astype("float64")
+    dw = (off * dy.reshape(2, 1, 1).astype(float) * pairs).astype("float16")
+    *_, j, _ = judge("bilinear", [a, b, w, bias], dy, [None, None, dw, None])
+    assert j.verdict == expected, j.message
+
+
+@pytest.mark.parametrize(
     ("x", "got", "expected"),
     [
         ([1e-30, 1e-30, 1e38, 1e38, 1e30], 0.0, "vacuous"),  # 1e-60 is 0
