@@ -21,7 +21,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import NUMBERS, factored, region_of, written
-from gradwatch.impls.graph.forms import CURVES, Form, formed, forms
+from gradwatch.impls.graph.forms import CURVES, Form, formed, forms, part_is
 from gradwatch.impls.graph.rewriting import At, Make, again
 
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
@@ -192,7 +192,7 @@ def lost(node: Node, along: Array, error: Array) -> Iterator[tuple[float, Edit]]
             how = "left out" if one < other else "counted twice"
             where = region_of(np.broadcast_to(kept != 1, node.shape))[1]
             made = {node: by(partial(np.multiply, kept), node)}
-            yield off.min(), Edit(LAST, f"{where} of {{term}} is {how}", (node,), made)
+            yield off.min(), Edit(LAST, part_is(where, how), (node,), made)
 
 
 # Of many nodes ----------------------------------------------------------------------
@@ -420,7 +420,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     parts = list[tuple[float, str, Callable[[Array], Array]]]()
     region, where = region_of(bad, alone=not sweep.parts)
     if where and not np.isfinite(got[region]).any():
-        words = f"{where} of {{term}} is not finite"
+        words = part_is(where, "not finite")
         parts.append((1, words, lambda x: np.where(region, got, x)))
     # A part that alone is wrong may be its right values times a factor.
     ratios = got[region] / value[region] if where else np.empty(0)
@@ -429,7 +429,7 @@ def regions(sweep: Sweep, name: str, got: Array, room: Array) -> Iterator[Edit]:
     plain = written(factor, (), 1e-3)
     if plain or (np.isfinite(factor) and ratios.size > 2 and "slices" not in where):
         factor, said = (plain or [(factor, f"multiplied by {factored(factor)}")])[0]
-        words = f"{where} of {{term}} is {said if factor else 'zero'}"
+        words = part_is(where, said if factor else "zero")
         rank = LAST if "slices" in where else 1 if plain else 7.5
         if not (np.abs(got - factor * value) <= room).all():  # zeros are no other part
             parts.append((rank, words, lambda x: np.where(region, factor * x, x)))

@@ -127,7 +127,8 @@ def places(wrong: Array) -> str:
     if len(at) == n - start:
         fits = (b for b in BLOCKS if start and start % b == 0 and n - start < b)
         tails = (f" (the tail after blocks of {b})" for b in fits)
-        return f"the last {len(at)} of {n}{next(tails, '')}"
+        count = f"{len(at)} " if len(at) > 1 else ""
+        return f"the last {count}of {n}{next(tails, '')}"
     if len(at) == 1:
         return f"slice {start} of {n}"
     if at[-1] == len(at) - 1:

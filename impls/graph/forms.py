@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -81,7 +82,7 @@ _ROWS: Sequence[Form] = (
     (6, "the sum of {} stands for it", lambda x: 0 * x + x.sum(0)),
     (6, "the last of {} is left out", lambda x: np.r_[x[:-1], 0 * x[-1:]]),
     (6, "the first of {} is left out", lambda x: np.r_[0 * x[:1], x[1:]]),
-    (6, "the first of {} is alone", lambda x: np.r_[x[:1], 0 * x[1:]]),
+    (6, "all but the first of {} is left out", lambda x: np.r_[x[:1], 0 * x[1:]]),
     (6, "the last copy overwrites all of {}", lambda x: np.r_[0 * x[:-1], x[-1:]]),
     (7.5, "the first of {} stands for all", lambda x: 0 * x + x[0]),
 )
@@ -91,6 +92,12 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
     if axis is None:
         return form(x.ravel()).reshape(x.shape)
     return np.moveaxis(form(np.moveaxis(x, axis, 0)), 0, axis)
+
+
+def part_is(where: str, how: str) -> str:
+    """Words with {term} for a value, slices of which are replaced."""
+    several = re.match(r"the (first|last) \d|slices", where)
+    return f"{where} of {{term}} {'are' if several else 'is'} {how}"
 
 
 def forms(x: Array) -> Iterator[Form]:

@@ -293,7 +293,7 @@ def test_a_factor_of_all_is_not_that_of_all_but_zeros() -> None:
     assert found[0].diagnosis.startswith("dq is counted twice")
     dq[1:4] *= 2
     found = judge(ATTENTION, [q, k, v], dy, [dq, *others])
-    assert "of dq is counted twice" in found[0].diagnosis
+    assert "of dq are counted twice" in found[0].diagnosis
 
 
 def rooted(eps: float, inside: bool) -> list[Any]:
@@ -400,9 +400,9 @@ def test_a_block_of_rows_that_a_sum_lacks_or_has_twice_is_named(
     rows: Callable[[Any], Any], where: str, how: str
 ) -> None:
     _, dweight, dbias = said(layer_norm(rows=rows))
-    assert f"* weight` is {how}: with this, all 12 elements agree" in dweight
+    assert f"* weight` are {how}: with this, all 12 elements agree" in dweight
     assert dweight.startswith(f"{where} along axis 0 of the term through `")
-    assert dbias.startswith(f"{where} along axis 0 of dy is {how}: with this, all")
+    assert dbias.startswith(f"{where} along axis 0 of dy are {how}: with this, all")
 
 
 def test_two_mistakes_at_once_are_both_named() -> None:
@@ -586,7 +586,7 @@ def test_a_column_of_which_one_row_is_looked_at_is_no_single_element() -> None:
         dx[:, 511] = 0
         return dx
 
-    assert large(wrong).startswith("the last 1 of 512 along axis 1 of dx is zero: ")
+    assert large(wrong).startswith("the last of 512 along axis 1 of dx is zero: ")
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1), (2, 4), (2, 2, 4)])
@@ -604,7 +604,7 @@ def test_a_tail_of_a_large_tensor_is_seen() -> None:
         return dx
 
     sentence = large(wrong)
-    assert "the last 8 of 512 along axis 1 of dx is zero" in sentence
+    assert "the last 8 of 512 along axis 1 of dx are zero" in sentence
 
 
 def test_large_tensors_that_are_right_in_part_keep_their_names() -> None:
