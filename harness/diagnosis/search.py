@@ -501,8 +501,8 @@ def _ranked(case: Case, name: str) -> list[Finding]:
 def _common(case: Case, name: str) -> str:
     """A sentence on what unexplained wrong elements have in common."""
     node, right = case.sweep.tensors[name], case.right[name]
-    ratios = np.abs(case.got[name] - right) / case.tolerance[name]
-    bad = ~(ratios <= 1)
+    off = np.abs(case.got[name] - right)
+    bad, ratios = ~(off <= case.tolerance[name]), off / case.tolerance[name]
     if not bad.any():
         return f"no element of {name} is off by more than roundings, but all together"
     most = float(np.max(ratios, initial=0.0, where=np.isfinite(ratios)))

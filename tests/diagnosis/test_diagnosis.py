@@ -178,6 +178,13 @@ def test_values_of_an_input_tell_wrong_elements_apart() -> None:
     assert re.search(r"those where x is -[\d.]+ to -[\d.]+$", judged.diagnosis)
 
 
+def test_a_right_zero_is_not_counted_among_the_wrong() -> None:
+    x, dy = RNG.permutation(np.linspace(-1, 1, 200)).reshape(10, 20), np.ones((10, 20))
+    (judged,) = judge("relu", [x], dy, [dy * (x > 0.1)])
+    assert judged.diagnosis.startswith("10 of 200 elements of dx are wrong: those")
+    assert re.search(r"x is 0\.00\d+ to 0\.09\d+$", judged.diagnosis)
+
+
 def test_an_explanation_predicts_other_numbers() -> None:
     """What was found at some numbers holds at those near by, computed by hand."""
     inputs = {"x": X, "weight": W, "bias": B}
