@@ -21,7 +21,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Precision
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.expressions import NUMBERS, factored, region_of, written
-from gradwatch.impls.graph.forms import CURVES, Form, formed, forms, part_is
+from gradwatch.impls.graph.forms import CURVES, Form, counts, formed, forms, part_is
 from gradwatch.impls.graph.rewriting import At, Make, again
 
 NEAREST = 24  # values that are tried in place of another, nearest in the graph first
@@ -72,7 +72,7 @@ def stand_ins(
         return {node: by(made, source, *node.inputs)}
 
     narrow = _roundings(digits) if value.dtype.kind == "f" else ()
-    for cost, said, form in (*forms(value.value), *narrow):
+    for cost, said, form in (*forms(value.value), *counts(value), *narrow):
         yield Edit(cost, where + said.format(name), about, put(form, value))
     copied = partial(np.broadcast_to, shape=value.shape)
     for other in others if value.dtype.kind == "f" else ():

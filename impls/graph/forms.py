@@ -94,6 +94,15 @@ def _along(axis: int | None, form: Callable[[Array], Array], x: Array) -> Array:
     return np.moveaxis(form(np.moveaxis(x, axis, 0)), 0, axis)
 
 
+def counts(node: Node) -> Iterator[Form]:
+    """A mean that divides by one fewer or one more, as an unbiased variance does."""
+    divides = node.primitive is PRIMITIVES["divide"] and node.inputs[1].size == 1
+    n = float(node.inputs[1].value.reshape(-1)[0]) if divides else 0.0
+    for other in (n - 1, n + 1) if n > 2 and n.is_integer() else ():
+        said = f"{other:g} stands for {n:g} in {{}}"
+        yield 6.5, said, partial(np.multiply, n / other)
+
+
 def part_is(where: str, how: str) -> str:
     """Words with {term} for a value, slices of which are replaced."""
     several = re.match(r"the (first|last) \d|slices", where)

@@ -50,11 +50,12 @@ def layer_norm(
     dy: Any = DY,
     rows: Callable[[Any], Any] = lambda a: a.sum(0),
     last: float = 1.0,
+    count: int = N,
 ) -> list[Any]:
     """The gradients of a layer norm in float64, each part with a factor."""
     x, dy = X.astype(np.float64), np.asarray(dy, np.float64)
     centred = x - mean(x)
-    rstd = 1 / np.sqrt(mean(centred**2) + eps)
+    rstd = 1 / np.sqrt(mean(centred**2) * N / count + eps)
     h = saved(centred * rstd)
     g = dy * weight
     dx = last * rstd * (g - shift * mean(g) - scale * h * mean(g * h))
@@ -98,6 +99,8 @@ MISTAKES = {
         "multiplied by 1.2345",
         "agree",
     ),
+    "an unbiased variance": (layer_norm(count=11), 0, "11 stands for 12 in", "agree"),
+    "one too many": (layer_norm(count=13), 0, "13 stands for 12 in", "agree"),
     "the wrong sign": (layer_norm(last=-1), 0, "dx is given the wrong sign", "agree"),
     "zero": (layer_norm(last=0), 0, "dx is zero everywhere", "60 elements"),
     "the mean of rows": (
