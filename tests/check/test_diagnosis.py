@@ -244,6 +244,18 @@ def test_a_number_that_is_computed_from_others_is_one_number():
     assert said == "0.7 stands for 0.797885"
 
 
+def test_what_is_kept_hides_no_number_of_the_function():
+    """The wrong one keeps the right one's values, too, which no edit may change."""
+
+    def other(x):
+        moved = 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.044715 * x**3)))
+        return tanh_gelu(x).detach() + (moved - moved.detach())
+
+    report = gradwatch.check(tanh_gelu, other, shapes=[(8, 100)], quick=True)
+    said = "".join(j.diagnosis for j in report)
+    assert said.startswith("0.8 stands for 0.797885 in"), said
+
+
 def diagnoses(reference, kernel):
     torch.manual_seed(3)
     inputs = [torch.randn(s) for s in SHAPES[reference]]
