@@ -256,6 +256,21 @@ def test_what_is_kept_hides_no_number_of_the_function():
     assert said.startswith("0.8 stands for 0.797885 in"), said
 
 
+@pytest.mark.parametrize(
+    ("right", "slope", "words"),
+    [
+        (functional.relu, 0.01, "0.01 stands for 0 in `share(input, 0)`"),
+        (functional.leaky_relu, 0.0, "the term through `input * 0.01` to input is"),
+    ],
+)
+def test_the_slope_below_zero_is_named(right, slope, words):
+    kernel = function(
+        lambda x: (right(x), x), lambda dy, x: torch.where(x > 0, dy, slope * dy)
+    )
+    report = gradwatch.check(right, kernel, shapes=[(6, 40)], quick=True)
+    assert words in "".join(j.diagnosis for j in report)
+
+
 def diagnoses(reference, kernel):
     torch.manual_seed(3)
     inputs = [torch.randn(s) for s in SHAPES[reference]]
