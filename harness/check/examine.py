@@ -27,6 +27,7 @@ from gradwatch.harness.judging.question import FULL, Question
 from gradwatch.harness.judging.reference import Reference
 from gradwatch.harness.judging.rounding.analysis import operation, running_errors
 from gradwatch.harness.judging.rounding.thresholds import MOST, SAYS_NOTHING, SMALL
+from gradwatch.harness.judging.spread import WHOLE
 from gradwatch.harness.project.machines import release_memory
 from gradwatch.harness.tracing import callers_place
 from gradwatch.harness.workers.evaluate import in_short
@@ -404,22 +405,21 @@ class Bench:
         otherwise, a tensor is right by the choices of the reference's own run.
         """
         found, traced = right.judge(arrays, dtypes), self.bound.traced
-        fails = not all(j.passes for j in found)
+        failed = [j.tensor for j in found if not j.passes]
         asked = {
             j.tensor: arrays[j.tensor]
             for j in found
-            if not j.passes or verdict.says_little(right.known, j)
+            if j.tensor in failed or verdict.says_little(right.known, j)
         }
         if traced is None or not asked:
             return found
-        turned = traced.turned(self.trial.dtype) if fails else []
+        turned = traced.turned(self.trial.dtype) if failed else []
         saved, theirs = self._saved(arrays, found)
         if not turned and saved is None:
             return found
         run = traced.as_run() if saved is None else traced.keeping(saved)
         chosen = kept = self.truth(self.given, run)
         alike = bool(theirs) and theirs <= self.used.hashes([*run.ran.values()])
-        failed = [j.tensor for j in found if not j.passes]
         wrong = {n: asked.pop(n) for n in self.bound.results if n in failed}
         if wrong and saved is not None:
             chosen = self.truth(self.given, traced.as_run())
@@ -439,14 +439,14 @@ class Bench:
     def _read(
         self, a: Judgement, b: Judgement, got: Array | None, kept: Question, sure: bool
     ) -> Judgement:
-        """The judgement by the exact numbers, or that by a run's or the kept ones."""
+        """The judgement by exact numbers, or by kept ones where no element tells."""
         if a is b:
             return a
         if b.verdict in ("agree", "convention"):
             said = f"{a.tensor}: right for what {self.trial.dtype} chooses; {CHOSEN}"
             as_chosen = replace(b, verdict="convention", message=said)
             return replace(b, verdict="agree") if a.passes else as_chosen
-        told = sure and not b.passes and a.vacuous >= MOST  # else exact numbers tell
+        told = sure and not b.passes and (a.passes or a.radius_kind in WHOLE)
         if not told or got is None or (exact := kept.known) is None:
             return b if b.verdict == "imprecise" else a
         first, *others = (nodes[a.tensor].value for nodes in exact.graphs.values())
