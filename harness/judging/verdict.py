@@ -44,9 +44,8 @@ def readings(
 ) -> Iterator[tuple[str, Reference, str, Tensors]]:
     """Readings of a call, strictest first; `_judgement` tries arithmetics in each.
 
-    Each has a name, a reference (for the given inputs, or for zeros in place of their
-    subnormal numbers), a convention for ties or a side of a kink, and the tensors that
-    it explains.
+    Each has a name, a reference (for the given inputs, or with their subnormal numbers
+    zero), a convention for ties or a side of a kink, and the tensors that it explains.
     """
     for name in right.graphs:
         yield name, right, name, got
@@ -65,9 +64,8 @@ def judge_tensors(
     """Judge tensors by name against an evaluated reference.
 
     The first of the `readings` that explains all tensors decides, else the one that
-    leaves the fewest wrong. A platform that `flushes` subnormal operands and results to
-    zero (Intel 64 manual, volume 1, section 10.2.3: FTZ and DAZ), may do so in some of
-    the tensors alone.
+    leaves the fewest wrong. A platform that `flushes` subnormal numbers to zero (Intel
+    64 manual, volume 1, 10.2.3: FTZ and DAZ) may do so in some of the tensors alone.
     """
     found: tuple[Judgement, ...] = ()
     for name, source, ties, tensors in readings(right, got, flushes):
@@ -75,7 +73,9 @@ def judge_tensors(
             break
         judged = tuple(
             _named(name, source, _judgement(source, ties, n, tensors, dtypes))
-            for n in tensors
+            if n in right.tied or not found or source is not right
+            else found[i]  # as in every convention
+            for i, n in enumerate(tensors)
         )
         if name == FLUSHED:
             pairs = zip(found, judged, strict=True)
