@@ -446,8 +446,8 @@ class Bench:
             said = f"{a.tensor}: right for what {self.trial.dtype} chooses; {CHOSEN}"
             as_chosen = replace(b, verdict="convention", message=said)
             return replace(b, verdict="agree") if a.passes else as_chosen
-        told = sure and not b.passes and (a.passes or a.radius_kind in WHOLE)
-        if not told or got is None or (exact := kept.known) is None:
+        accuses = sure and not b.passes and (a.passes or a.radius_kind in WHOLE)
+        if not accuses or got is None or (exact := kept.known) is None:
             return b if b.verdict == "imprecise" else a
         first, *others = (nodes[a.tensor].value for nodes in exact.graphs.values())
         tied = max((np.linalg.norm(v - first) for v in others), default=0.0)
