@@ -268,6 +268,17 @@ def test_a_forgotten_conjugate_is_named():
     assert "the imaginary part of dx is given the wrong sign" in row.judgement.diagnosis
 
 
+def test_a_real_part_of_the_wrong_sign_is_named():
+    def other(z):
+        z = z * 1
+        z.register_hook(lambda d: -d.conj())
+        return z * z
+
+    report = check(lambda z: z * z, other, shapes=["8:complex"], quick=True)
+    (row,) = report.failures
+    assert "the real part of dz is given the wrong sign" in row.judgement.diagnosis
+
+
 def test_inputs_of_one_s_own_keep_their_types_and_may_be_conjugates():
     z, x = torch.randn(4, 5, dtype=torch.complex64).conj(), torch.randn(5)
     report = check(lambda z, x: (z * x).abs(), inputs=[z, x], dtypes=["float64"])
