@@ -304,10 +304,11 @@ class Sweep:
             return self.names[node]
         rule, place = self.made.get(node, (None, None))
         if rule is None:  # a sum of terms, by the node whose gradient it is
-            ends = (self.quoted(end) for end, dy, _ in self.record.rules if dy is node)
-            whole = next((f"the gradient of {end}" for end in ends), "")
+            for end, dy, _ in self.record.rules:
+                if dy is node:
+                    return f"the gradient of {self.quoted(end)}"
             terms = " and ".join(dict.fromkeys(map(self.term, node.inputs)))
-            return whole or (f"the sum of {terms}" if terms else "a sum of terms")
+            return f"the sum of {terms}" if terms else "a sum of terms"
         through = f"the term through {self.quoted(rule)}"
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"

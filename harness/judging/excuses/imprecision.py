@@ -268,11 +268,10 @@ def careless(
                 (a, b), times = at.node.inputs, _RECOVERING[name]
                 more = more + times(lost[a], at.b) if a in lost else more
                 more = more + times(at.a, lost[b]) if b in lost else more
-            outer = name == "matmul" and at.a.shape[-1] == 1  # a product, no sum
-            if outer or name in _SHRINKING:  # off if the smallest product is subnormal
+            if name in _SHRINKING or (name == "matmul" and at.a.shape[-1] == 1):
                 step, least = at.arithmetic.step, peaks.ends[at.node][1]
                 share = np.minimum(np.exp2(step.least - step.digits - least), 1.0)
-                off = (least < step.least) & (at.v > 0)
+                off = (least < step.least) & (at.v > 0)  # the smallest is subnormal
                 more = more + np.where(off, at.v * share / at.u, 0.0)
             scale = at.u / at.roundoff if full else 1.0
             return as_array(RULES[name].error(at) + scale * more)
