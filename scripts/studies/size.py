@@ -221,8 +221,9 @@ def main(names: tuple[str, ...], *, mistakes: bool, whole: bool) -> None:
     for name in names or FUNCTIONS:
         # One that is killed for its memory is an error; a Pool would wait for ever.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-            said += fresh.submit(lines, name, mistakes, whole).result()
-    click.echo("\n".join(said))
+            rows = fresh.submit(lines, name, mistakes, whole).result()
+        click.echo("\n".join(rows))
+        said += rows
     sys.exit(any("FAILS" in row or "MISSED" in row for row in said))
 
 

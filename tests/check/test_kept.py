@@ -15,7 +15,7 @@ from torch.nn.functional import affine_grid, grid_sample, rms_norm
 import gradwatch
 from gradwatch.harness.judging.precisions import arithmetics
 from gradwatch.harness.judging.rounding.analysis import running_errors
-from gradwatch.harness.tracing.traced import trace
+from gradwatch.harness.tracing.traced import Traced, trace
 from gradwatch.impls.graph import gradient, topological_order
 from tests.check.test_networks import plant
 
@@ -256,3 +256,29 @@ def test_a_kept_value_is_off_by_a_rounding_or_by_its_distance():
     (dx,) = gradient([right.outputs["y"]], [np.ones(9)], [right.leaves["x"]])
     exact = 3 * known.value / 7 * np.cos(known.value / 7)
     assert dx.value == pytest.approx(exact)
+
+
+def test_a_large_tensor_is_judged_at_its_farthest_elements_without_them(monkeypatch):
+    """There they tell nothing, and cost ten times the rest (36 s of a softmax)."""
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, dy):
+            dx = dy.clone()
+            dx.view(-1)[1000] *= 1.01
+            return dx
+
+    kept = []
+    monkeypatch.setattr(Traced, "keeping", lambda *given: kept.append(given))
+    x = torch.randn(2048, 1024)
+    report = gradwatch.check(
+        lambda x: x.softmax(-1), lambda x: Wrong.apply(x).softmax(-1), [x], quick=True
+    )
+    (wrong,) = report.failures
+    assert wrong.judgement.tensor == "dx"
+    assert wrong.judgement.worst_index == (0, 1000)
+    assert not kept
