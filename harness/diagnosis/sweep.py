@@ -298,7 +298,7 @@ class Sweep:
         folder = str(Path(getattr(place, "file", "")).parent) + "/"
         return f" ({place})".replace(folder, "") if str(place) else ""
 
-    def term(self, node: Node) -> str:
+    def term(self, node: Node, *, parts: bool = True) -> str:
         """Words for a node of the backward: the term that a rule passes on."""
         if node in self.names:
             return self.names[node]
@@ -307,8 +307,8 @@ class Sweep:
             for end, dy, _ in self.record.rules:
                 if dy is node:
                     return f"the gradient of {self.quoted(end)}"
-            terms = " and ".join(dict.fromkeys(map(self.term, node.inputs)))
-            return f"the sum of {terms}" if terms else "a sum of terms"
+            ones = {self.term(n, parts=False): n for n in node.inputs if parts}
+            return f"the sum of {' and '.join(ones)}" if ones else "a sum of terms"
         through = f"the term through {self.quoted(rule)}"
         if place is not None and len(rule.inputs) > 1:
             through += f" to {self.quoted(rule.inputs[place])}"
