@@ -394,7 +394,7 @@ def _scaled(node: Node, source: Node, width: Error) -> Error:
         width
         if other is source
         else np.zeros_like(width, shape=other.shape)
-        if operation(node) == "where" and other.value.dtype.kind == "f"
+        if (moves(node) or operation(node) == "where") and other.value.dtype.kind == "f"
         else other.value
         for other in node.inputs
     ]

@@ -145,6 +145,22 @@ def test_long_sums_may_come_near_the_largest_number(monkeypatch):
     assert np.isfinite(radii["dw"]).all()
 
 
+@pytest.mark.parametrize("beside", [1.0, -np.inf])
+def test_what_stands_beside_a_product_is_no_product(beside):
+    """A max pooling's padding was moved by its own size: no deviation was known."""
+    rng = np.random.default_rng(3)
+    a, b = (graph.variable(rng.standard_normal((4, 4))) for _ in range(2))
+
+    def build(_):
+        both = graph.concat([graph.matmul(a, b), np.full((4, 1), beside)], axis=1)
+        most = graph.max(both, axis=1)
+        return {"y": 3.7 * most * graph.sum(both[:, :4], axis=1)}
+
+    right = Reference(Asked(build, "float32"))
+    once, again = (right.radii().spreads(again=more) for more in (False, True))
+    assert (again["y"] < 3 * once["y"]).all()
+
+
 def test_a_square_of_mere_rounding_error_is_beyond_the_first_order_picture():
     x = graph.variable(np.array([1.0 / 3, 1e3]))
     _, radius = one(lambda: graph.square(x * 3.1 - x * 3.1))
