@@ -29,7 +29,7 @@ from gradwatch.impls.graph.rewriting import At, Edits, again, rerun
 
 Array = NDArray[Any]
 FEW = 3  # steps before a node on which no right tensor depends
-ELEMENTS = 10_000  # elements that take about as long as a step of a few
+ELEMENTS = 10_000  # elements, read or made, that take as long as a step of a few
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,9 @@ class Sweep:
 
     def spend(self, nodes: Iterable[Node]) -> None:
         """Count the computing of nodes as steps."""
-        self.spent += sum(1 + n.size / ELEMENTS for n in nodes)
+        self.spent += sum(
+            1 + max(x.size for x in (n, *n.inputs)) / ELEMENTS for n in nodes
+        )
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
         """Gradients of the scaled sums of a tensor by the nodes near the mistake."""
