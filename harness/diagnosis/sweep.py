@@ -243,9 +243,8 @@ class Sweep:
 
     def spend(self, nodes: Iterable[Node]) -> None:
         """Count the computing of nodes as steps."""
-        self.spent += sum(
-            1 + max(x.size for x in (n, *n.inputs)) / ELEMENTS for n in nodes
-        )
+        sizes = [max(x.size for x in (n, *n.inputs)) for n in nodes]
+        self.spent += len(sizes) + sum(sizes) / ELEMENTS
 
     def weights(self, tensor: str, scales: Sequence[Array]) -> dict[Node, Array]:
         """Gradients of the scaled sums of a tensor by the nodes near the mistake."""

@@ -130,8 +130,7 @@ def time_trial(
     trial. The backends were judged and pass. Returns a record for each backend and
     phase, and the reasons for missing ones.
     """
-    untimed: dict[str, str] = {}
-    ready: dict[str, tuple[Worker, Mapping[str, Any]]] = {}
+    untimed, ready = dict[str, str](), dict[str, tuple[Worker, Mapping[str, Any]]]()
     sources = variants(trial, seed)
     judge = Judge([source.problem for source in sources], device)
 
