@@ -175,12 +175,12 @@ def near(source: Node, sweep: Sweep) -> list[Node]:
 def lost(node: Node, along: Array, error: Array) -> Iterator[tuple[float, Edit]]:
     """Edits that leave out some slices in a row, or count them twice, as of a block.
 
-    The sums of `along` over all elements are the projections of the tensor. With each
-    edit comes what it leaves of their error.
+    Each comes with what it leaves of the error in projections, the sums of `along`.
     """
     from scipy.spatial import KDTree  # takes as long to import as all of the judge
 
-    for axis, n in enumerate(node.shape if np.isfinite(along).all() else ()):
+    axes = ((i, n) for i, n in enumerate(node.shape) if n <= 1 << 13)  # each with each
+    for axis, n in axes if np.isfinite(along).all() else ():
         rest = tuple(i + 1 for i in range(node.ndim) if i != axis)
         parts = along.reshape(-1, *node.shape).sum(rest)
         sums = np.cumsum(np.c_[0 * error, parts], 1).T
