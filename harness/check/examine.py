@@ -413,8 +413,8 @@ class Bench:
         if traced is None or not asked:
             return found
         turned = traced.turned(self.trial.dtype) if failed else []
-        # Of a large tensor only the elements farthest off are judged, without them.
-        saved, theirs = self._saved(arrays, found) if right.known else (None, set())
+        whole = not failed or right.known  # not by the elements farthest off alone
+        saved, theirs = self._saved(arrays, found) if whole else (None, set())
         if not turned and saved is None:
             return found
         run = traced.as_run() if saved is None else traced.keeping(saved)
