@@ -23,10 +23,8 @@ def silu(x):
     eps = 0 * np.finfo(x.dtype).eps
     return x * s, lambda dy: (dy * s * (1 + x * (1 - s * (1 + eps))),)
 """
-#: Many times slower; more times follow than of the other step, as these are noisy.
 SLOWER = RIGHT.replace("(dy * s", "(0 * sum(np.exp(s) for _ in [0] * 30) + dy * s")
-#: Several roundoffs off, in either precision; the tolerance still accepts it. It takes
-#: no longer: of two steps in so few times the first alone would be suspected.
+#: Several roundoffs off, in either precision; the tolerance still accepts it.
 INACCURATE = SLOWER.replace("0 * np", "4 * np")
 WRONG = RIGHT.replace("1 - s *", "1 - s.round(3) *")
 COMMITS = {
@@ -36,6 +34,8 @@ COMMITS = {
     "commented again": f"{SLOWER}# a comment",
     "less accurate": INACCURATE,
 }
+#: Seconds of a quiet machine, in the order of the commits.
+QUIET = (6.0e-5, 6.1e-5, 1.3e-3, 1.31e-3, 1.29e-3)
 PAGE = '''"""SiLU: y = x s(x)."""
 
 from gradwatch import Case, Op
@@ -105,7 +105,11 @@ def theirs(python, listing, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def history(python, theirs):
-    """Five commits by their subject, recorded in the history."""
+    """Five commits by their subject, recorded in the history.
+
+    The recorded times are replaced: whether five are enough depends on how busy the
+    machine was. Commits that are compared are timed as they are.
+    """
     config = json.loads((theirs / "asv.conf.json").read_text())
     config["matrix"]["req"].pop("torch")  # no backend of it runs this kernel
     (theirs / "asv.conf.json").write_text(json.dumps(config))
@@ -117,6 +121,12 @@ def history(python, theirs):
     call = ("-m", "asv", "run", "--bench", bench, "HASHFILE:hashes")
     run(python, *call, cwd=theirs)
     (theirs / "hashes").unlink()
+    for commit_hash, seconds in zip(hashes.values(), QUIET, strict=True):
+        (file,) = (theirs / "results" / "asv").glob(f"*/{commit_hash[:8]}-*.json")
+        recorded = json.loads(file.read_text())
+        times = recorded["results"]["bench_speed.silu.time_backward"][0]
+        times[:] = [QUIET[0], seconds]  # of the formula and of the kernel
+        file.write_text(json.dumps(recorded))
     return hashes
 
 
