@@ -117,7 +117,7 @@ class Draws:
     ) -> None:
         order = drawn({*needed} or {*order}, order)
         self.errors, self.order, self.once = errors, order, once
-        self.seen = beside is not None
+        self.seen, self.grows = beside is not None, once or again
         self.scale = DRAWN if self.seen else 1 / (UNIT * errors.limit) if once else 1.0
         inside = {*order}
         ends = [n for n in order if not inside.issuperset(n.inputs)]
@@ -127,7 +127,8 @@ class Draws:
         )
         self.open: dict[Node, Mask] = {}
         self.shares: dict[Node, Array] = {}
-        unit = 2 * UNIT * errors.reach * self.scale
+        self.unit = 2 * UNIT * errors.limit * self.scale
+        unit = self.unit * errors.arithmetic.step.roundoff
         self._widths = {
             node: unit * (own - less if less is not None else own)
             for node, own in self.own.items()
@@ -291,15 +292,17 @@ class Draws:
         if width is None:
             return pair
         plus, minus = pair
-        if self.once:  # so is what deviates, such as a sum that is zero but for that
-            unit = 2 * arithmetic_of(node, self.errors.arithmetic).step.roundoff
+        drawn = noise(node) if share == 1 else share * noise(node)
+        up = down = as_array(width * drawn)
+        if self.grows:  # so is what deviates, such as a sum that is zero but for that
+            unit = self.unit * arithmetic_of(node, self.errors.arithmetic).step.roundoff
             # Where a square comes near 0, so does its rounding, and it stays positive.
-            off = np.minimum(np.abs(plus), np.abs(minus)) - np.abs(node.value)
-            width = width + unit * np.where(np.isfinite(off), off, 0.0)
-        moved = as_array((width if share == 1 else share * width) * noise(node))
-        lower = minus - moved
-        fits = moved.shape == plus.shape and moved.dtype == plus.dtype
-        upper = np.add(plus, moved, out=moved) if fits else plus + moved
+            off = (np.abs(side) - np.abs(node.value) for side in pair)
+            grown = (np.where(np.isfinite(size), unit * size, 0.0) for size in off)
+            up, down = (as_array((width + more) * drawn) for more in grown)
+        lower = minus - down
+        fits = up.shape == plus.shape and up.dtype == plus.dtype
+        upper = np.add(plus, up, out=up) if fits else plus + up
         return self._ended((upper, lower), self._capped) if self.hot else (upper, lower)
 
     def _capped(self, values: Array) -> Array:
@@ -381,11 +384,8 @@ def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None
     sources = node.inputs[:1] if name == "divide" else node.inputs
     if name not in _LINEAR and not moves(node) and name != "cast.narrowed":
         return None
-    for source in sources:
-        path = _path_to_product(source, users) if users[source] == 1 else None
-        if path:
-            return [*path, node]
-    return None
+    paths = (_path_to_product(s, users) for s in sources if users[s] == 1)
+    return next(([*path, node] for path in paths if path), None)
 
 
 def _scaled(node: Node, source: Node, width: Error) -> Error:

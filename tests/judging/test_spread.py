@@ -109,6 +109,23 @@ def variances(build_more=lambda x, r: {}):
     return Reference(Asked(build, "float32"))
 
 
+@pytest.mark.parametrize("kind", ["once", "again"])
+def test_each_side_of_a_pair_is_rounded_by_its_own_size(kind):
+    """Beside a pole one side is many times larger than the other, and the value."""
+    unit = 2.0**-24
+    a, b = (graph.variable(np.full(10_000, x)) for x in (1 + 1.1 * unit, 1.0))
+    pole = 1 / (a * b - 1)
+    end = pole * 3.0
+    radii = Reference(Asked(lambda _: {"y": end}, "float32")).radii()
+    draws = Draws(radii.errors, radii.order, **{kind: True})
+    values, most = draws.pair(0, {pole, end}), draws.unit / 2
+    for before, after in zip(values[pole], values[end], strict=True):
+        far = np.abs(before) > 3 * np.abs(pole.value)
+        share = np.abs(after / before / 3.0 - 1)[far] / unit
+        assert far.sum() > 10
+        assert 0.3 * most < share.mean() < share.max() < 1.01 * most
+
+
 def test_of_many_long_sums_the_terms_are_not_drawn(monkeypatch):
     """Their running errors are as good where many sums are added up."""
     before = variances().radii().spreads()["dw"]
