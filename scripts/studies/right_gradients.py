@@ -36,13 +36,7 @@ from numpy.typing import NDArray
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from gradwatch.harness.judging import cases
-from gradwatch.harness.judging.cases import (
-    REGIMES,
-    Trial,
-    admits,
-    output_shapes,
-    problem_with,
-)
+from gradwatch.harness.judging.cases import REGIMES, Trial, admits, problem_with
 from gradwatch.harness.judging.defects import known
 from gradwatch.harness.judging.judgement import Judgement
 from gradwatch.harness.judging.precisions import PRECISIONS, Precision
@@ -59,7 +53,7 @@ BACKENDS = (
     *("numpy_manual", "numpy_graph"),
 )
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 33, 64, 100, 129, 257, 1023, 1025)
-MOST = 20_000  # elements of a tensor
+MOST, MOST_OUT = 20_000, 1_000_000  # elements of an input, and of an output
 DTYPES = ("float64", "float32", "float32", "float16", "bfloat16")
 LAYOUTS = ("contiguous", "permuted", "sliced", "negative")
 
@@ -146,7 +140,7 @@ def drawn(rng: Generator, op: Op) -> tuple[Problem, dict[str, Any]]:
     arrays |= op.draw_constants(case, rng)
     dys = [
         None if shape is None else _finite(COTANGENTS[cotangent](rng, shape), precision)
-        for shape in output_shapes(op, case)
+        for shape in cases.output_shapes(op, case)
     ]
     attributes = [f"{name}={value}" for name, value in op.attributes(case).items()]
     facts = {"op": op.name, "case": " ".join([case.name, *attributes]), "dtype": dtype}
@@ -160,7 +154,10 @@ def _resized(rng: Generator, op: Op, case: Case) -> Case:
         return case
     other = cases.resized(op, case, {n: int(rng.choice(LENGTHS)) for n in lengths})
     largest = max(int(np.prod(s)) for s in op.shapes(other).values())
-    return other if largest <= MOST and admits(op, other) else case
+    if largest > MOST or not admits(op, other):
+        return case
+    outputs = cases.output_shapes(op, other)
+    return other if max(np.prod(s or ()) for s in outputs) <= MOST_OUT else case
 
 
 def computed(
