@@ -109,16 +109,24 @@ def part_is(where: str, how: str) -> str:
     return f"{where} of {{term}} {'are' if several else 'is'} {how}"
 
 
-def forms(x: Array) -> Iterator[Form]:
-    """Replacements of a value, computed from it alone."""
-    mask, rows = x.dtype.kind == "b", _ROWS if x.size > 1 else ()
-    yield from _MASKS if mask else _VALUES
-    if not mask and 0 < np.count_nonzero(x) == (x == 1).sum() < x.size:
+def _numbers(x: Array) -> Iterator[Form]:
+    """Replacements of numbers, but for those of rows."""
+    low = x < -1e4
+    if x.size > 1 and low.any() and (low | (x == 0)).all():  # added to scores
+        yield 3.9, "{} is not applied", np.zeros_like
+    yield from _VALUES
+    if 0 < np.count_nonzero(x) == (x == 1).sum() < x.size:
         for slope in (0.01, 0.1, 0.2):  # as of a leaky ReLU
             text = f"{slope} stands for 0 in {{}}"
             yield 6, text, partial(np.maximum, slope)
-    if x.shape[-1:] == (2,) and not mask:
+    if x.shape[-1:] == (2,):
         yield 4, "the conjugate of {} stands for it", lambda x: x * (1, -1)
+
+
+def forms(x: Array) -> Iterator[Form]:
+    """Replacements of a value, computed from it alone."""
+    mask, rows = x.dtype.kind == "b", _ROWS if x.size > 1 else ()
+    yield from _MASKS if mask else _numbers(x)
     if x.ndim > 1:
         yield from _MATRICES
     if x.ndim > 2:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 from unittest import mock
 
@@ -292,6 +293,17 @@ def test_a_mask_that_the_backward_computes_otherwise_is_named(
     assert all(words in j.diagnosis for j in found)
     again = "all that the backward uses"
     assert all((again in j.diagnosis) == ("of d" not in words) for j in found)
+
+
+@pytest.mark.parametrize("least", [-np.inf, -1e9, -65504.0])
+def test_a_mask_that_is_added_is_left_out_by_zeros(least: float) -> None:
+    """Ones, which a softmax cannot tell from zeros, come after it."""
+    cost, words, left_out = min(forms(np.where(CAUSAL, 0.0, least)), key=itemgetter(0))
+    assert (cost, words) == (3.9, "{} is not applied")
+    assert not left_out(np.where(CAUSAL, 0.0, least)).any()
+    scores = np.where(CAUSAL, 0.0, -1e5 * RNG.random((6, 6)))
+    scores[0, 0] = -1.0
+    assert all(words != "{} is not applied" for _, words, _ in forms(scores))
 
 
 def test_a_factor_of_all_is_not_that_of_all_but_zeros() -> None:
