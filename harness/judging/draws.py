@@ -100,7 +100,7 @@ class Draws:
     rounding at each step; with `again`, products of matrices are computed again for
     each use. In every other pair choices get no cotangent that is zero but for
     rounding. `own` is the E of each node's own rounding; `open` are contested elements
-    of each choice, `shares` the factors of their weights' moves; `hot` graphs come near
+    of each choice, `shares` the factors of their weights' moves; `hot` nodes come near
     the largest number. A node whose inputs are not in the order is off by all of its
     running error.
     """
@@ -139,8 +139,8 @@ class Draws:
         self._choices = frozenset(n for n in order if operation(n) in SELECTIONS)
         self._digits: dict[Node, Array] = {}
         top = NEAR * errors.arithmetic.step.largest
-        sizes = (a for n in order for a in (errors.sizes[n], self.own[n]))
-        self.hot = any(a.size and not largest(a) < top for a in sizes if a is not None)
+        sizes = ((n, a) for n in order for a in (errors.sizes[n], self.own[n]))
+        self.hot = {n for n, a in sizes if a is not None and not largest(a) < top}
         last_use = {s: node for node in order for s in node.inputs}
         self._paths = self._products_used_again() if again else {}
         self._nothing = self._left_out()
@@ -253,7 +253,7 @@ class Draws:
                 held = ((s, values[s]) for s in node.inputs if s in values)
                 given = [moved(s, pair) if s in again else pair for s, pair in held]
                 made = self._computed(node, given)
-                made = self._ended(made, self._narrow) if self.hot else made
+                made = self._ended(made, self._narrow) if node in self.hot else made
                 values[node] = made if node in again else moved(node, made)
             if node in self._nothing and number % 2:
                 still = self._nothing[node], node.value
@@ -302,8 +302,8 @@ class Draws:
             up, down = (as_array((width + more) * drawn) for more in grown)
         lower = minus - down
         fits = up.shape == plus.shape and up.dtype == plus.dtype
-        upper = np.add(plus, up, out=up) if fits else plus + up
-        return self._ended((upper, lower), self._capped) if self.hot else (upper, lower)
+        sides = (np.add(plus, up, out=up) if fits else plus + up), lower
+        return self._ended(sides, self._capped) if node in self.hot else sides
 
     def _capped(self, values: Array) -> Array:
         """Values with the finite ones cut to the range, which no rounding leaves."""
