@@ -22,6 +22,7 @@ FOLD = COLUMNS.index("radius")  # a narrow terminal has these below the others
 RECORDED = ("trial", "how", "dtype", "own", "edge")
 #: The shown verdict of a gradient that is zero but for rounding; stored: `vacuous`.
 ZERO = "zero within rounding"
+NOTHING = "no elements"  # in the message of a judgement
 
 
 @dataclass(frozen=True)
@@ -282,6 +283,8 @@ class Report:
             said = f"what can never occur is left out by skip={away}"
             notes.append(f"note: right at your own shape and numbers; {said}")
         notes += [f"note: {note}" for note in self.notes]
+        if self.judged and all(NOTHING in r.judgement.message for r in self._domain):
+            notes.append("note: no element was judged, only shapes and dtypes")
         return ["", *lines, *notes] if lines or notes else []
 
     def _diagnoses(self) -> Iterator[str]:

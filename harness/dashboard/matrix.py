@@ -281,8 +281,7 @@ def bar_length(ratio: float | None) -> float:
     """The position of a ratio between FAINTEST and STRONGEST on a log scale, 0 to 1."""
     if not ratio or ratio <= FAINTEST:
         return 0.0
-    span = math.log(STRONGEST / FAINTEST)
-    return min(1.0, math.log(ratio / FAINTEST) / span)
+    return min(1.0, math.log(ratio / FAINTEST) / math.log(STRONGEST / FAINTEST))
 
 
 def matrix(here: MachineResults) -> dict[str, dict[str, Cell]]:

@@ -81,8 +81,7 @@ def overview(here: MachineResults, cells: Cells, history: History) -> dict[str, 
         ran = {runner: row[runner] for runner in here.ran}
         if any(c.verdict != "none" or c.speed or c.orders for c in ran.values()):
             shown[op] = ran
-    records = here.records()
-    versions = {(r.framework, r.framework_version) for r in records}
+    versions = {(r.framework, r.framework_version) for r in here.records()}
     return {
         "cells": shown,
         "orders": any(cell.orders for row in shown.values() for cell in row.values()),

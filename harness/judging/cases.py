@@ -310,8 +310,7 @@ def _into(values: Array, domain: tuple[float, float] | None) -> Array:
     if np.isinf(high):
         return low + np.maximum(np.abs(values), np.finfo(np.float32).tiny)
     reach = min(-low, high)
-    finite = np.abs(values[np.isfinite(values)])
-    largest = finite.max(initial=0.0)
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
     return values * (0.99 * reach / largest) if largest > reach else values
 
 

@@ -139,7 +139,8 @@ class Draws:
         self._choices = frozenset(n for n in order if operation(n) in SELECTIONS)
         self._digits: dict[Node, Array] = {}
         top = NEAR * errors.arithmetic.step.largest
-        sizes = ((n, a) for n in order for a in (errors.sizes[n], self.own[n]))
+        some = (n for n in order if n.size)
+        sizes = ((n, a) for n in some for a in (errors.sizes[n], self.own[n]))
         self.hot = {n for n, a in sizes if a is not None and not largest(a) < top}
         last_use = {s: node for node in order for s in node.inputs}
         self._paths = self._products_used_again() if again else {}

@@ -98,6 +98,8 @@ def test_what_another_process_runs_says_nothing_of_the_rate():
 def test_numbers_of_one_s_own_may_be_none(given):
     report = check(torch.softmax, kwargs={"dim": -1}, **given)
     assert report.passes, str(report)
+    others = any("tails" in row.trial for row in report.rows)
+    assert ("no element was judged" in str(report)) == (not others)
 
 
 def test_a_large_trial_after_quick_ones_is_not_taken_for_quick():

@@ -209,8 +209,7 @@ def _compressed(
         raise Untraceable("aten.sparse_compressed_tensor", "holds blocks", "sparse")
     bounds, places = as_exact(bounds), as_exact(places)
     lines = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
-    by_rows = layout == torch.sparse_csr
-    index = (lines, places) if by_rows else (places, lines)
+    index = (lines, places) if layout == torch.sparse_csr else (places, lines)
     return _scattered(2, 0, size, torch.stack(index), values)
 
 
