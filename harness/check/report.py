@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from gradwatch.harness.diagnosis.entry import as_html, as_text
-from gradwatch.harness.judging.judgement import Judgement
+from gradwatch.harness.judging.judgement import EMPTY, Judgement
 from gradwatch.harness.project.verdicts import MEANINGS, PASSING, SIGNS, VERDICTS
 
 COLUMNS = (
@@ -22,7 +22,6 @@ FOLD = COLUMNS.index("radius")  # a narrow terminal has these below the others
 RECORDED = ("trial", "how", "dtype", "own", "edge")
 #: The shown verdict of a gradient that is zero but for rounding; stored: `vacuous`.
 ZERO = "zero within rounding"
-NOTHING = "no elements"  # in the message of a judgement
 
 
 @dataclass(frozen=True)
@@ -283,7 +282,7 @@ class Report:
             said = f"what can never occur is left out by skip={away}"
             notes.append(f"note: right at your own shape and numbers; {said}")
         notes += [f"note: {note}" for note in self.notes]
-        if self.judged and all(NOTHING in r.judgement.message for r in self._domain):
+        if self.judged and all(EMPTY in r.judgement.message for r in self._domain):
             notes.append("note: no element was judged, only shapes and dtypes")
         return ["", *lines, *notes] if lines or notes else []
 

@@ -293,15 +293,15 @@ class Draws:
         if width is None:
             return pair
         plus, minus = pair
-        drawn = noise(node) if share == 1 else share * noise(node)
-        up = down = as_array(width * drawn)
+        random = noise(node) if share == 1 else share * noise(node)
+        widths = [width]
         if self.grows:  # so is what deviates, such as a sum that is zero but for that
             unit = self.unit * arithmetic_of(node, self.errors.arithmetic).step.roundoff
             # Where a square comes near 0, so does its rounding, and it stays positive.
             off = (np.abs(side) - np.abs(node.value) for side in pair)
-            grown = (np.where(np.isfinite(size), unit * size, 0.0) for size in off)
-            up, down = (as_array((width + more) * drawn) for more in grown)
-        lower = minus - down
+            widths = [width + np.where(np.isfinite(o), unit * o, 0.0) for o in off]
+        moved = [as_array(each * random) for each in widths]
+        lower, up = minus - moved[-1], moved[0]
         fits = up.shape == plus.shape and up.dtype == plus.dtype
         sides = (np.add(plus, up, out=up) if fits else plus + up), lower
         return self._ended(sides, self._capped) if node in self.hot else sides

@@ -8,6 +8,7 @@ from gradwatch.harness.project.verdicts import PASSING
 
 #: The convention of a tensor that is right only for inputs flushed to zero.
 FLUSHED = "flushed"
+EMPTY = "no elements; its shape and dtype are right"  # the message of such a tensor
 
 
 @dataclass(frozen=True)

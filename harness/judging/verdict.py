@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradwatch.harness.judging.excuses.overflow import cancels, magnitudes, risks
-from gradwatch.harness.judging.judgement import FLUSHED, Judgement
+from gradwatch.harness.judging.judgement import EMPTY, FLUSHED, Judgement
 from gradwatch.harness.judging.orders import is_second
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array, Mask
 from gradwatch.harness.judging.radii import Radii, Truth
@@ -478,7 +478,7 @@ def judge_numbers(
     """Judge elements by their radii; those in `by_spread` have the spread's radius."""
     ratios, lost = _ratios(truth, got)
     if not ratios.size:
-        message = f"{truth.tensor}: no elements; its shape and dtype are right"
+        message = f"{truth.tensor}: {EMPTY}"
         return Judgement(truth.tensor, "agree", 0.0, limit, message=message)
     share = share_of_silent(truth, limit, got)
     worst = np.unravel_index(int(ratios.argmax()), ratios.shape)
