@@ -30,7 +30,7 @@ from gradwatch.harness.check.choice import (
     planned,
     with_complex,
 )
-from gradwatch.harness.check.examine import examined, row_of
+from gradwatch.harness.check.examine import Bench, examined, row_of
 from gradwatch.harness.check.frameworks import (
     ARGUMENTS,
     Elsewhere,
@@ -358,12 +358,13 @@ class Session:
         """The judgements of one trial."""
         asked = self.subject, self.candidate, trial, self.compute
         if trial.regime.name != "empty" and (any(trial.sizes) or not trial.sizes):
-            return examined(*asked, self.notes, diagnoses)
+            return examined(Bench(*asked, diagnoses), self.notes)
 
         # A backward of no elements may end the process, as that of torch.pdist does:
         # it runs in a fork, where the reference may refuse inputs of our own, too.
         def rows() -> list[Row]:
-            return examined(*asked) if trial.as_given or self._takes(trial) else []
+            takes = trial.as_given or self._takes(trial)
+            return examined(Bench(*asked)) if takes else []
 
         if not self.used.forks():
             return rows()

@@ -56,17 +56,9 @@ UNRECORDED = (
 FROZEN = 8
 
 
-def examined(
-    subject: Any,
-    candidate: Function | Elsewhere | None,
-    trial: Trial,
-    compute: str | None = None,
-    notes: list[str] | None = None,
-    diagnoses: Diagnoses | None = None,
-) -> list[Row]:
+def examined(bench: Bench, notes: list[str] | None = None) -> list[Row]:
     """The judgements of one trial, and of one output alone where there are several."""
-    bench = Bench(subject, candidate, trial, compute, diagnoses)
-    bound = bench.bound
+    bound, trial = bench.bound, bench.trial
     if not any(bound.wanted):
         raise ValueError("no input takes a gradient: give one of floats")
     cotangents = bench.cotangents()

@@ -71,7 +71,7 @@ def script(
 
     def failing(attempt: Trial) -> Row | None:
         try:
-            rows = examined(subject, candidate, attempt)
+            rows = examined(Bench(subject, candidate, attempt))
         except Exception:  # noqa: BLE001  # the reference takes no such input
             return None
         return next((r for r in rows if kind(r) == wanted), None)

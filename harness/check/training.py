@@ -19,7 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from gradwatch.harness.check.choice import Trial
-from gradwatch.harness.check.examine import examined, row_of
+from gradwatch.harness.check.examine import Bench, examined, row_of
 from gradwatch.harness.check.frameworks import Bound, Elsewhere, Raised
 from gradwatch.harness.check.frameworks.loop import LOSSES, OPTIMIZERS, parts
 from gradwatch.harness.check.frameworks.observation import Observation
@@ -323,8 +323,7 @@ class Stage:
         self.judged.append(trial)
         recorded = Elsewhere()
         recorded.observe = lambda *asked: seen
-        asked = self.subject, recorded, trial, self.compute
-        return examined(*asked, diagnoses=Diagnoses())
+        return examined(Bench(self.subject, recorded, trial, self.compute, Diagnoses()))
 
 
 class Step(NamedTuple):

@@ -314,3 +314,32 @@ def test_a_constant_has_no_gradient_and_keeps_its_dtype():
     lookup, w = FORMULAS["embedding"][0], np.ones((3, 4))
     with pytest.raises(IndexError, match="holds integers, not float"):
         judge(lookup, [w, INDEX / 2], np.ones((5, 4)), [w])
+
+
+SATURATED = {
+    "silu": lambda xp, x: x * xp.sigmoid(x),
+    "tanh silu": lambda xp, x: x * (0.5 + 0.5 * xp.tanh(x / 2)),
+    "mish": lambda xp, x: x * xp.tanh(xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))),
+}
+
+
+@pytest.mark.parametrize("name", SATURATED)
+def test_what_has_reached_1_is_exact(name):
+    """If s = 1 might be off by a rounding, x (1 - s) would hide 5e-4 at x = 1e4."""
+    op = Op("e", inputs="x", formula=SATURATED[name])
+    x = np.array([1e4], "float32")
+    one = np.ones_like(x)
+    assert judge(op, [x], one, [one])[0].verdict == "agree"
+    for wrong in (1.0005 * one, 0 * one, -one):
+        (j,) = judge(op, [x], one, [wrong.astype("float32")])
+        assert j.verdict == "disagree", wrong
+
+
+def test_1_is_as_exact_as_the_type_that_judges():
+    """Slopes of a sigmoid, 1 - s is 0 in float64 from 37 on, in long double from 44."""
+    op = Op("e", inputs="x", formula=lambda xp, x: xp.sigmoid(x))
+    x = np.linspace(36.0, 46.0, 200)
+    e = np.exp(-x)
+    given = [x], np.ones(200), [e / (1 + e) ** 2]
+    verdicts = {j.verdict for j in judge(op, *given, outputs=[1 / (1 + e)])}
+    assert verdicts == {"agree", "vacuous"}  # y; dx, of which 1 - s keeps no digit

@@ -256,7 +256,7 @@ def careless(
         ),
         "multiply": _saturated,
         # 1/2 + tanh(x / 2) / 2: two roundings of numbers near 1.
-        "sigmoid": lambda at: _near_one(at, np.full(at.node.shape, 2 * at.roundoff)),
+        "sigmoid": lambda at: _near_one(at, 2 * at.roundoff * (at.node.value != 1)),
     }
 
     def rule(name: str) -> Rule:

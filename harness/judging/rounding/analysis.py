@@ -514,6 +514,13 @@ def _monotone(at: At) -> Error:
     return _ends(at, functools.partial(computed, at.node)) + one_rounding(at)
 
 
+def _exact_at_one(at: At) -> Error:
+    """E of a square, or a function that ends at 1: exact where the wide type has 1."""
+    wide = np.finfo(at.node.dtype).eps / at.u
+    moved = _ends(at, functools.partial(computed, at.node))
+    return moved + np.where(np.abs(at.node.value) == 1, wide, one_rounding(at))
+
+
 def _tan(at: At) -> Error:
     """E of tan, which rises between two poles: where it falls, a pole lies between."""
     a, h = at.node.inputs[0].value, _uncertainty(at, 0)
@@ -616,7 +623,7 @@ RULES: dict[str, Rule] = {
     "divide": Rule(_quotient, rounds=True, powers=(1, -1)),
     "negative": Rule(lambda at: at.e[0], slopes=(-1.0,), powers=(1,)),
     "abs": Rule(lambda at: at.e[0], powers=(1,)),
-    "square": Rule(_monotone, rounds=True, powers=(2,)),
+    "square": Rule(_exact_at_one, rounds=True, powers=(2,)),
     "exp": Rule(_power, rounds=True),
     "exp2": Rule(lambda at: _power(at, math.log(2)), rounds=True),
     "sin": Rule(_wave(np.cos), rounds=True),
@@ -634,11 +641,12 @@ RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(
         (
-            *("log", "expm1", "log1p", "sqrt", "tanh", "sigmoid", "erf", "erfc"),
+            *("log", "expm1", "log1p", "sqrt", "erfc"),
             *("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
         ),
         Rule(_monotone, rounds=True),
     ),
+    **dict.fromkeys(("tanh", "sigmoid", "erf"), Rule(_exact_at_one, rounds=True)),
     "tan": Rule(_tan, rounds=True),
     "pow": Rule(_pow, rounds=True),
     "atan2": Rule(_atan2, rounds=True),
