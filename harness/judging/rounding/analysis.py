@@ -515,7 +515,7 @@ def _monotone(at: At) -> Error:
 
 
 def _exact_at_one(at: At) -> Error:
-    """E of a square, or a function that ends at 1: exact where the wide type has 1."""
+    """E of a function that rises to 1: exact where the wide type has 1."""
     wide = np.finfo(at.node.dtype).eps / at.u
     moved = _ends(at, functools.partial(computed, at.node))
     return moved + np.where(np.abs(at.node.value) == 1, wide, one_rounding(at))
@@ -623,7 +623,7 @@ RULES: dict[str, Rule] = {
     "divide": Rule(_quotient, rounds=True, powers=(1, -1)),
     "negative": Rule(lambda at: at.e[0], slopes=(-1.0,), powers=(1,)),
     "abs": Rule(lambda at: at.e[0], powers=(1,)),
-    "square": Rule(_exact_at_one, rounds=True, powers=(2,)),
+    "square": Rule(_monotone, rounds=True, powers=(2,)),
     "exp": Rule(_power, rounds=True),
     "exp2": Rule(lambda at: _power(at, math.log(2)), rounds=True),
     "sin": Rule(_wave(np.cos), rounds=True),
