@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gradwatch.harness import judge
+from gradwatch.harness.judging.acceptance.large import LARGE
 from gradwatch.impls.backends._torchlike_names import ArrayNames
 from gradwatch.impls.catalogue import load_backend
 from gradwatch.impls.contract import Op, Problem
@@ -316,10 +317,11 @@ def test_a_constant_has_no_gradient_and_keeps_its_dtype():
         judge(lookup, [w, INDEX / 2], np.ones((5, 4)), [w])
 
 
-def test_what_has_reached_1_is_exact():
+@pytest.mark.parametrize("size", [1, LARGE])
+def test_what_has_reached_1_is_exact(size):
     """If s = 1 might be off by a rounding, x (1 - s) would hide 5e-4 at x = 1e4."""
     op = Op("e", inputs="x", formula=lambda xp, x: x * xp.sigmoid(x))
-    x = np.array([1e4], "float32")
+    x = np.full(size, 1e4, "float32")
     one = np.ones_like(x)
     assert judge(op, [x], one, [one])[0].verdict == "agree"
     for wrong in (1.0005 * one, 0 * one, -one):

@@ -515,8 +515,7 @@ class Least:
             return np.asarray(total, np.float64)
         if name and RULES[name].rounds:
             size = np.abs(self._at(node, places))
-            # An exponential that is 1 is exact.
-            return np.where(size == 1, 0.0, size) if name in ("exp", "exp2") else size
+            return np.where(size == 1, 0.0, size) if RULES[name].exact_at_one else size
         return np.zeros(places.size)
 
     def _squares(self, node: Node) -> Array | None:

@@ -91,6 +91,7 @@ class Rule:
         slopes: Its derivatives by its inputs, where these are constants.
         powers: Exponents of its inputs, if its magnitude is a product of their powers.
         terms: How many terms each element of a node adds up.
+        exact_at_one: Whether it has no rounding where the wide type has 1.
     """
 
     error: Callable[[At], Error]
@@ -98,6 +99,7 @@ class Rule:
     slopes: tuple[float, ...] = ()
     powers: tuple[int, ...] = ()
     terms: Callable[[Node], int] | None = None
+    exact_at_one: bool = False
 
     @property
     def adds(self) -> bool:
@@ -511,14 +513,11 @@ def one_rounding(at: At) -> Error:
 
 
 def _monotone(at: At) -> Error:
-    return _ends(at, functools.partial(computed, at.node)) + one_rounding(at)
-
-
-def _exact_at_one(at: At) -> Error:
-    """E of a function that rises to 1: exact where the wide type has 1."""
-    wide = np.finfo(at.node.dtype).eps / at.u
-    moved = _ends(at, functools.partial(computed, at.node))
-    return moved + np.where(np.abs(at.node.value) == 1, wide, one_rounding(at))
+    rounded = one_rounding(at)
+    if RULES[operation(at.node)].exact_at_one:  # but for the wide type's own rounding
+        wide = np.finfo(at.node.dtype).eps / at.u
+        rounded = np.where(np.abs(at.node.value) == 1, wide, rounded)
+    return _ends(at, functools.partial(computed, at.node)) + rounded
 
 
 def _tan(at: At) -> Error:
@@ -624,8 +623,8 @@ RULES: dict[str, Rule] = {
     "negative": Rule(lambda at: at.e[0], slopes=(-1.0,), powers=(1,)),
     "abs": Rule(lambda at: at.e[0], powers=(1,)),
     "square": Rule(_monotone, rounds=True, powers=(2,)),
-    "exp": Rule(_power, rounds=True),
-    "exp2": Rule(lambda at: _power(at, math.log(2)), rounds=True),
+    "exp": Rule(_power, rounds=True, exact_at_one=True),
+    "exp2": Rule(lambda at: _power(at, math.log(2)), rounds=True, exact_at_one=True),
     "sin": Rule(_wave(np.cos), rounds=True),
     "cos": Rule(_wave(np.sin), rounds=True),
     **dict.fromkeys(
@@ -646,7 +645,9 @@ RULES: dict[str, Rule] = {
         ),
         Rule(_monotone, rounds=True),
     ),
-    **dict.fromkeys(("tanh", "sigmoid", "erf"), Rule(_exact_at_one, rounds=True)),
+    **dict.fromkeys(
+        ("tanh", "sigmoid", "erf"), Rule(_monotone, rounds=True, exact_at_one=True)
+    ),
     "tan": Rule(_tan, rounds=True),
     "pow": Rule(_pow, rounds=True),
     "atan2": Rule(_atan2, rounds=True),
