@@ -254,7 +254,7 @@ class Draws:
                 held = ((s, values[s]) for s in node.inputs if s in values)
                 given = [moved(s, pair) if s in again else pair for s, pair in held]
                 made = self._computed(node, given)
-                made = self._ended(made, self._narrow) if node in self.hot else made
+                made = self._ended(made, cut=False) if node in self.hot else made
                 values[node] = made if node in again else moved(node, made)
             if node in self._nothing and number % 2:
                 still = self._nothing[node], node.value
@@ -271,19 +271,17 @@ class Draws:
             plus, minus = (computed(node, *side) for side in zip(*given, strict=True))
         return plus, minus
 
-    def _ended(self, pair: Pair, end: Callable[[Array], Array]) -> Pair:
-        """A pair of values; `end` changes one that has a nan or exceeds the range."""
-        top = self.errors.arithmetic.step.largest
+    def _ended(self, pair: Pair, *, cut: bool) -> Pair:
+        """A pair of values; what leaves the range is infinite, or `cut` to its end."""
+        step = self.errors.arithmetic.step
+        least, end = (step.largest,) * 2 if cut else (step.beyond, np.inf)
         plus, minus = (
-            end(a) if a.size and not (-top <= a.min() and a.max() <= top) else a
+            np.where(np.isfinite(a) & (np.abs(a) >= least), np.copysign(end, a), a)
+            if a.size and not (-step.largest <= a.min() and a.max() <= step.largest)
+            else a
             for a in pair
         )
         return plus, minus
-
-    def _narrow(self, values: Array) -> Array:
-        """Values with the overflow of the narrow type."""
-        over = np.abs(values) >= self.errors.arithmetic.step.beyond
-        return np.where(over, np.copysign(np.inf, values), values)
 
     def _moved(
         self, node: Node, pair: Pair, share: float, noise: Callable[[Node], Array]
@@ -304,12 +302,8 @@ class Draws:
         lower, up = minus - moved[-1], moved[0]
         fits = up.shape == plus.shape and up.dtype == plus.dtype
         sides = (np.add(plus, up, out=up) if fits else plus + up), lower
-        return self._ended(sides, self._capped) if node in self.hot else sides
-
-    def _capped(self, values: Array) -> Array:
-        """Values with the finite ones cut to the range, which no rounding leaves."""
-        top = self.errors.arithmetic.step.largest
-        return np.where(np.isinf(values), values, np.clip(values, -top, top))
+        # No rounding leaves the range.
+        return self._ended(sides, cut=True) if node in self.hot else sides
 
     def _noise(self, node: Node, rng: Generator, together: bool, alike: bool) -> Array:
         """Random numbers from -1/2 to 1/2, or the outer half of these."""

@@ -317,10 +317,18 @@ def test_a_constant_has_no_gradient_and_keeps_its_dtype():
         judge(lookup, [w, INDEX / 2], np.ones((5, 4)), [w])
 
 
+SATURATED = {
+    "silu": lambda xp, x: x * xp.sigmoid(x),
+    "tanh silu": lambda xp, x: x * (0.5 + 0.5 * xp.tanh(x / 2)),
+    "mish": lambda xp, x: x * xp.tanh(xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))),
+}
+
+
 @pytest.mark.parametrize("size", [1, LARGE])
-def test_what_has_reached_1_is_exact(size):
+@pytest.mark.parametrize("name", SATURATED)
+def test_what_has_reached_1_is_exact(name, size):
     """If s = 1 might be off by a rounding, x (1 - s) would hide 5e-4 at x = 1e4."""
-    op = Op("e", inputs="x", formula=lambda xp, x: x * xp.sigmoid(x))
+    op = Op("e", inputs="x", formula=SATURATED[name])
     x = np.full(size, 1e4, "float32")
     one = np.ones_like(x)
     assert judge(op, [x], one, [one])[0].verdict == "agree"

@@ -45,6 +45,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     At,
     Error,
     Table,
+    exact_at_one,
     limits,
     operation,
     terms,
@@ -515,7 +516,7 @@ class Least:
             return np.asarray(total, np.float64)
         if name and RULES[name].rounds:
             size = np.abs(self._at(node, places))
-            return np.where(size == 1, 0.0, size) if RULES[name].exact_at_one else size
+            return np.where(size == 1, 0.0, size) if exact_at_one(node) else size
         return np.zeros(places.size)
 
     def _squares(self, node: Node) -> Array | None:

@@ -375,7 +375,7 @@ def _sum(at: At) -> Error:
 
 def _product(at: At) -> Error:
     (ea, eb), a, b = at.inexact, at.a, at.b
-    error: Error = at.v + at.underflow
+    error = rounded = one_rounding(at, at.underflow)
     # A mask selects: nothing is rounded. But a scalar 1 says that a step rounds, and of
     # several maxima each may have a share.
     chosen = {operation(unmoved(n)) for n in at.node.inputs}.intersection(SELECTIONS)
@@ -383,14 +383,14 @@ def _product(at: At) -> Error:
         if mask.ndim and not (chosen or e.any()) and ((mask == 0) | (mask == 1)).all():
             error = np.where(at.v < at.arithmetic.step.smallest, at.underflow, 0.0)
     if ea is not None:
-        error += b * ea
+        error = error + b * ea
     if eb is not None:
-        error += (a if ea is None else a + at.u * ea) * eb
+        error = error + (a if ea is None else a + at.u * ea) * eb
     if error.size and largest(error) < np.inf:  # false for nan
         return error
     (ea, eb) = at.e
     # An exact zero stays zero, whatever finite number it is multiplied by.
-    return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + at.v + at.underflow
+    return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + rounded
 
 
 def _times(a: Error, b: Error) -> Error:
@@ -400,7 +400,7 @@ def _times(a: Error, b: Error) -> Error:
 def _quotient(at: At) -> Error:
     ea, eb = at.inexact
     left = at.b if eb is None else at.b - at.u * eb
-    error: Error = at.v + at.underflow
+    error = one_rounding(at, at.underflow)
     if eb is not None:
         error += at.v * eb / left
     if ea is not None:
@@ -507,17 +507,24 @@ def _ends(at: At, function: Callable[..., Any]) -> Error:
     return np.where(h > 0, np.where(np.isnan(reach), np.inf, reach), 0.0)
 
 
-def one_rounding(at: At) -> Error:
+def one_rounding(at: At, underflow: Error | float | None = None) -> Error:
     """E of one rounding of the result, which may underflow."""
-    return at.v + np.where(at.v != 0, at.tiny, 0.0)
+    lost = np.where(at.v != 0, at.tiny, 0.0) if underflow is None else underflow
+    rounded: Error = at.v + lost
+    if not exact_at_one(at.node):
+        return rounded
+    wide = np.finfo(at.node.dtype).eps / at.u  # the wide type's own
+    return np.where(np.abs(at.node.value) == 1, wide, rounded)
+
+
+def exact_at_one(node: Node) -> bool:
+    """Whether a result has no rounding where the wide type has 1."""
+    a, b = node.inputs[0], node.inputs[-1]
+    return RULES[operation(node)].exact_at_one or (a is b and len(node.inputs) > 1)
 
 
 def _monotone(at: At) -> Error:
-    rounded = one_rounding(at)
-    if RULES[operation(at.node)].exact_at_one:  # but for the wide type's own rounding
-        wide = np.finfo(at.node.dtype).eps / at.u
-        rounded = np.where(np.abs(at.node.value) == 1, wide, rounded)
-    return _ends(at, functools.partial(computed, at.node)) + rounded
+    return _ends(at, functools.partial(computed, at.node)) + one_rounding(at)
 
 
 def _tan(at: At) -> Error:
@@ -622,7 +629,7 @@ RULES: dict[str, Rule] = {
     "divide": Rule(_quotient, rounds=True, powers=(1, -1)),
     "negative": Rule(lambda at: at.e[0], slopes=(-1.0,), powers=(1,)),
     "abs": Rule(lambda at: at.e[0], powers=(1,)),
-    "square": Rule(_monotone, rounds=True, powers=(2,)),
+    "square": Rule(_monotone, rounds=True, powers=(2,), exact_at_one=True),
     "exp": Rule(_power, rounds=True, exact_at_one=True),
     "exp2": Rule(lambda at: _power(at, math.log(2)), rounds=True, exact_at_one=True),
     "sin": Rule(_wave(np.cos), rounds=True),
