@@ -177,17 +177,13 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    # It imports the judge, which most workers do not need.
-    module = importlib.import_module(f"{__package__}.selftest.examine")
-    return dict(module.examine(request))
-
-
 TIMED = "prepare sample in_turn kept draw call computed release"
 #: The handlers, by the name in a request; each takes it and returns builtin types.
 HANDLERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "probe": probe,
     "evaluate": evaluate,
-    "examine": _examine,
+    "examine": lambda request: dict(  # imports the judge, which few workers need
+        importlib.import_module(f"{__package__}.selftest.examine").examine(request)
+    ),
     **{name: getattr(clock, name) for name in TIMED.split()},
 }

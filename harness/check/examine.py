@@ -434,13 +434,14 @@ class Bench:
         """The judgement by exact numbers, or by kept ones where no element tells."""
         if a is b:
             return a
-        if b.verdict in ("agree", "convention"):
+        if b.verdict in ("agree", "convention") and a.verdict != "nonfinite":
             said = f"{a.tensor}: right for what {self.trial.dtype} chooses; {CHOSEN}"
             as_chosen = replace(b, verdict="convention", message=said)
             return replace(b, verdict="agree") if a.passes else as_chosen
         accuses = sure and not b.passes and (a.passes or a.radius_kind in WHOLE)
         if not accuses or got is None or (exact := kept.known) is None:
-            return b if b.verdict == "imprecise" else a
+            excused = ("imprecise",) if a.passes else ("imprecise", "vacuous")
+            return b if b.verdict in excused else a
         first, *others = (nodes[a.tensor].value for nodes in exact.graphs.values())
         tied = max((np.linalg.norm(v - first) for v in others), default=0.0)
         if tied >= MOST * np.linalg.norm(got - first):

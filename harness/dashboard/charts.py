@@ -118,9 +118,8 @@ def moves(history: History) -> list[Move]:
     """All changes of level, the worst first."""
 
     def urgency(move: Move) -> tuple[Any, ...]:
-        change = move.change
-        rank = (not move.wrong, change.state != "confirmed", not change.worse)
-        return (*rank, -abs(change.relative_change))
+        rank = (not move.wrong, move.change.state != "confirmed", not move.change.worse)
+        return (*rank, -abs(move.change.relative_change))
 
     moved = (
         Move(series, change, history.commits[change.index])

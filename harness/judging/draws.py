@@ -40,6 +40,7 @@ from gradwatch.impls.graph import SELECTIONS, Node, as_array, topological_order
 from gradwatch.impls.graph.parts import SUMS
 
 Pair = tuple[Array, Array]
+_Turned = dict[tuple[Node, ...], Array]
 Generator = np.random.Generator
 
 #: Shifts and factors that mix the 64 bits of a number, one to one (Steele and others,
@@ -227,6 +228,7 @@ class Draws:
     ) -> Iterator[dict[Node, Pair]]:
         """Pairs of evaluations, `count` of them; in some, equal digits round alike."""
         self._contest(least)
+        self._count = count
         for number in range(count):
             yield self.pair(number, keep)
 
@@ -243,17 +245,20 @@ class Draws:
         rng, together = np.random.default_rng(number), number % ALIKE == 0
         alike = self.once and number % 2 == 1
         values: dict[Node, Pair] = {}
-        turned: dict[tuple[Node, ...], Array] = {}
+        turned: _Turned = {}
         again = self._paths.keys() - keep
         noise = functools.partial(self._noise, rng=rng, together=together, alike=alike)
         moved = functools.partial(self._moved, share=share, noise=noise)
         for node in self.order:
             if node in self._choices:
-                values[node] = self._weights(node, rng, share, together, turned)
+                values[node] = self._weights(node, number, rng, share, turned)
             else:
                 held = ((s, values[s]) for s in node.inputs if s in values)
                 given = [moved(s, pair) if s in again else pair for s, pair in held]
-                made = self._computed(node, given)
+                made: Pair = node.value, node.value
+                if not all(up is down for up, down in given):  # an input has a rounding
+                    plus, minus = (computed(node, *s) for s in zip(*given, strict=True))
+                    made = plus, minus
                 made = self._ended(made, cut=False) if node in self.hot else made
                 values[node] = made if node in again else moved(node, made)
             if node in self._nothing and number % 2:
@@ -264,12 +269,6 @@ class Draws:
                 if source not in keep:
                     values.pop(source, None)
         return values
-
-    def _computed(self, node: Node, given: Sequence[Pair]) -> Pair:
-        plus, minus = node.value, node.value
-        if not all(up is down for up, down in given):  # an input has a rounding
-            plus, minus = (computed(node, *side) for side in zip(*given, strict=True))
-        return plus, minus
 
     def _ended(self, pair: Pair, *, cut: bool) -> Pair:
         """A pair of values; what leaves the range is infinite, or `cut` to its end."""
@@ -302,7 +301,6 @@ class Draws:
         lower, up = minus - moved[-1], moved[0]
         fits = up.shape == plus.shape and up.dtype == plus.dtype
         sides = (np.add(plus, up, out=up) if fits else plus + up), lower
-        # No rounding leaves the range.
         return self._ended(sides, cut=True) if node in self.hot else sides
 
     def _noise(self, node: Node, rng: Generator, together: bool, alike: bool) -> Array:
@@ -343,14 +341,9 @@ class Draws:
         return np.where(part < 0, -1, 1) * mixed.astype(np.int64)
 
     def _weights(
-        self,
-        node: Node,
-        rng: Generator,
-        share: float,
-        together: bool,
-        turned: dict[tuple[Node, ...], Array],
+        self, node: Node, number: int, rng: Generator, share: float, turned: _Turned
     ) -> Pair:
-        """The reference's weights of a choice, moved where it is contested."""
+        """The reference's weights, moved where a choice is contested, in turns."""
         mask = self.open.get(node)
         if mask is None or not mask.any():
             return node.value, node.value
@@ -360,11 +353,14 @@ class Draws:
                 axis = node.attributes["axis"]
                 drawn = np.where(mask, rng.random(mask.shape), -1.0)
                 other = (drawn == drawn.max(axis=axis, keepdims=True)) & mask
+                if not self.once:
+                    n = np.clip(mask.sum(axis=axis, keepdims=True), 1, self._count)
+                    other = mask & (np.cumsum(mask, axis=axis) % n == number % n)
                 rows = other.any(axis=axis, keepdims=True)
                 moved = np.where(rows, other - node.value, 0.0)
             else:
                 rows, moved = mask, (2.0 if operation(node) == "sign" else 1.0) * mask
-            signs = 1.0 if together else rng.choice((-1.0, 1.0), rows.shape)
+            signs = rng.choice((-1.0, 1.0), rows.shape) if number % ALIKE else 1.0
             turns = 1.0 if self.once else TURNS * self.scale
             change = share * turns * moved * signs * self.shares.get(node, 1.0)
             turned[node.inputs] = -change

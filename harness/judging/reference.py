@@ -116,6 +116,7 @@ class Reference:
         self.longest, self.limit = limits(order)
         ways = [*graph.TIES[1:]] if self.choices else []
         ways += [graph.SHARED] if any(c.indexed for c in self.choices) else []
+        ways += [graph.BOUNDED] if len({c.bounded for c in self.choices}) > 1 else []
         compared = (n.inputs for n in order if operation(n) == "compare")
         met = (a.floating and (a.value == b.value).any() for a, b in compared)
         outputs = asked.outputs and functools.partial(asked.outputs, wide)

@@ -76,8 +76,8 @@ def git(*arguments: str, root: Path = ROOT) -> str:
     raise NoCommit(said[-1].removeprefix("fatal: ") or f"git {arguments[0]} failed")
 
 
-def _listed(*arguments: str, root: Path) -> list[str]:
-    # Not by lines: a subject or a name may hold another line separator (U+2028).
+def listed(*arguments: str, root: Path) -> list[str]:
+    """Git's answer in parts, not lines: a name may hold another separator (U+2028)."""
     printed = git(*arguments, root=root)
     return printed.removesuffix("\0").split("\0") if printed else []
 
@@ -145,11 +145,6 @@ def implementing(old: str, new: str, op: str, root: Path = ROOT) -> list[str]:
     return git("rev-list", *options, "--", *PROJECT.files(op), root=root).split()
 
 
-def changed_between(old: str, new: str, *paths: str, root: Path = ROOT) -> list[str]:
-    """The files below some paths that differ between two commits."""
-    return _listed("diff", "--name-only", "-z", old, new, "--", *paths, root=root)
-
-
 def commits(root: Path = ROOT) -> list[str]:
     """The commits that HEAD can reach, oldest first; empty outside a checkout."""
     try:
@@ -173,7 +168,7 @@ def log(root: Path = ROOT) -> dict[str, Commit]:
     order = ("--all", "--reverse", "--topo-order", "-z", "--format=%H%x00%cI%x00%s")
     try:
         tags = {commit: name for name, commit in releases(root).items()}
-        fields = iter(_listed("log", *order, root=root))
+        fields = iter(listed("log", *order, root=root))
     except NoCommit:
         return {}
     return {
@@ -223,4 +218,4 @@ def changed_files(
     that git does not know count: "all" or "no".
     """
     options = ("--porcelain", "-z", "--no-renames", f"--untracked-files={untracked}")
-    return [one[3:] for one in _listed("status", *options, "--", *paths, root=root)]
+    return [one[3:] for one in listed("status", *options, "--", *paths, root=root)]

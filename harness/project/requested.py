@@ -67,7 +67,8 @@ def affected(
     Raises NoCommit where one is no commit.
     """
     found = set[tuple[str, str]]()
-    for file in map(Path, git.changed_between(old, new, *PROJECT.code, root=root)):
+    asked = "diff", "--name-only", "-z", old, new, "--", *PROJECT.code
+    for file in map(Path, git.listed(*asked, root=root)):
         whose, where = {*(ops or op_names())}, {*(backends or by_default())}
         folder = "" if file.stem.startswith("_") else str(file.parent)  # "_": shared
         if folder in PROJECT.ops:

@@ -172,8 +172,8 @@ def accusations(score: Score, entries: Sequence[known.Known]) -> list[FalseAlarm
 def by_mistake(score: Score) -> list[CaughtMistakes]:
     """The required and the caught runs of each mistake in double backwards."""
     speaking = (r for _, r in score.counted if DOUBLE_BACKWARD.speaks_of(r))
-    caught = _caught((run.mistake, JUDGE in run.accused_by) for run in speaking)
-    return sorted(caught, key=lambda one: one.mistake)
+    pairs = ((run.mistake, JUDGE in run.accused_by) for run in speaking)
+    return sorted(_caught(pairs), key=lambda one: one.mistake)
 
 
 def by_label(score: Score) -> list[CaughtMistakes]:

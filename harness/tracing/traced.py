@@ -242,25 +242,27 @@ class Traced:
     def turned(self, dtype: str) -> list[Traced]:
         """Runs in which rounding changes a choice of elements, such as a topk's.
 
-        Whole numbers and masks are compared with those of `DRAWS` runs in which all
-        floats are moved as far as one rounding may move them. Counts are floats.
+        Whole numbers, masks and places of chosen values are compared with those of
+        `DRAWS` runs, all floats moved as far as rounding may. Counts are floats.
         """
+
+        def whole(node: fx.Node, run: Traced) -> list[bytes]:
+            made, known = run.ran[node], reductions.ON_VALUES
+            asked = not isinstance(made, tuple) or name_of(node.target) in known
+            held = (t for t in tensors_in(made) if asked and not is_inexact(t))
+            return [array_of(t).tobytes() for t in held]
+
         counts = {"histc", "histogram"}.intersection(self.ops)
         calls = [n for n in self.program.graph.nodes if n.op == "call_function"]
         if not counts and all(is_inexact(like) for n in calls for like in _meta(n)):
             return []  # nothing is chosen
         reach = analysis.limit_for(1) * arithmetics(dtype, None)[-1].step.roundoff
         rng, right, found = np.random.default_rng(0), self.as_run(), list[Traced]()
-        chosen = {
-            node: y
-            for node in calls
-            if node.users  # other nodes are constants
-            if isinstance(y := right.ran[node], torch.Tensor) and not is_inexact(y)
-        }
+        chosen = {n: y for n in calls if n.users and (y := whole(n, right))}
         for _ in range(DRAWS if chosen or counts else 0):
             try:
                 run = self.as_run(reach, rng)
-                same = all(made.equal(run.ran[node]) for node, made in chosen.items())
+                same = all(y == whole(n, run) for n, y in chosen.items())
             except Exception:  # noqa: BLE001  # another number of elements
                 run, same = right, False
             found += [] if same and not counts else [run]
@@ -323,8 +325,10 @@ def trace(
         values = tensors_in(out)
         plain = ["y"] if len(values) == 1 else [f"y{i}" for i in range(len(values))]
         named = isinstance(out, Mapping) and len(out) == len(values)
-        results[:] = (*(map(str, out) if named else plain), *buffers)
         kept = dict(zip(names, copies, strict=True))
+        pairs = zip(map(str, out) if named else plain, values, strict=True)
+        ends = (n if kept.get(n) is not v else f"{n} itself" for n, v in pairs)
+        results[:] = (*ends, *buffers)
         return (*values, *(kept[name] for name in buffers))
 
     def again(shifts: Sequence[float] = ()) -> Program:

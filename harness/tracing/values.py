@@ -24,7 +24,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array, primitive
-from gradwatch.impls.graph.engine import setting
+from gradwatch.impls.graph.engine import broadcast, setting
 
 Array = NDArray[Any]
 _WIDE: ContextVar[np.dtype[Any]] = ContextVar("wide")
@@ -225,7 +225,10 @@ def narrow(how: Callable[..., Any], value: Any, info: Any, widest: float) -> Any
         info: The type's `torch.finfo` or `jax.numpy.finfo`; None for the inputs' own.
         widest: The machine epsilon of the widest input.
     """
-    if not parts(value) or (info is not None and float(info.eps) <= widest):
+    kept = info is not None and float(info.eps) <= widest
+    if kept and float(info.eps) < widest:  # float16 has more digits than bfloat16
+        kept = float(info.smallest_normal) <= PRECISIONS["bfloat16"].smallest
+    if kept or not parts(value):
         return value
     return both(functools.partial(how, info=info), value)
 
@@ -276,11 +279,6 @@ def _error(at: analysis.At) -> analysis.Error:
     return as_array(at.e[0] + rounding + np.where(at.v != 0, least, 0.0))
 
 
-def _table_error(at: analysis.At) -> analysis.Error:
-    share = float(at.node.attributes["info"].eps) / 2 / at.roundoff
-    return np.full_like(at.v, at.v.max(initial=0.0) * share)
-
-
 def _apart(at: analysis.At) -> analysis.Error:
     off = np.abs(at.node.value - at.node.inputs[0].value).astype(np.float64)
     return np.fmax(analysis.one_rounding(at), off / at.roundoff)
@@ -290,14 +288,23 @@ def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:
     return (rounded(dy, info=info),)
 
 
-rounded = ruled("cast.narrowed", _narrowed, _rule, _error, stores=True)
-leaf = ruled("cast.leaf", lambda x, info: as_array(x), _rule, lambda at: at.e[0])
+_EACH: dict[str, Any] = {"shape": broadcast}
+rounded = ruled("cast.narrowed", _narrowed, _rule, _error, stores=True, **_EACH)
+leaf = ruled(
+    "cast.leaf", lambda x, info: as_array(x), _rule, lambda at: at.e[0], **_EACH
+)
 #: A value that a candidate keeps, and may yet compute again.
 fact = ruled(
     *("cast.fact", lambda x, value: value, lambda dy, y, x, value: (dy,), _apart),
     stores=True,
 )
-table = ruled("made.table", lambda x, info: as_array(x), _rule, _table_error)
+table = ruled(
+    *("made.table", lambda x, info: as_array(x), _rule),
+    lambda at: (
+        np.full_like(at.v, at.v.max(initial=0.0))
+        * (float(at.node.attributes["info"].eps) / 2 / at.roundoff)
+    ),
+)
 written_over = ruled(
     "written.over",
     lambda before, after: np.broadcast_to(after, np.shape(before)),

@@ -65,6 +65,7 @@ from gradwatch.impls.graph.engine import (
 )
 from gradwatch.impls.graph.hints import miss
 from gradwatch.impls.graph.selection import (
+    BOUNDED,
     SELECTIONS,
     SHARED,
     TIES,
@@ -76,6 +77,7 @@ from gradwatch.impls.graph.selection import (
 )
 
 __all__ = [
+    "BOUNDED",
     "FLOATING",
     "FUNCTIONS",
     "PRIMITIVES",

@@ -36,6 +36,8 @@ TIES = ("first", "last", "even")
 #: As "even", and operations that move an element by its index (sort, a maximum with its
 #: index) share among equal ones, too; otherwise these use the index that they have.
 SHARED = "shared"
+#: As "even", and a number first that is met as a bound: relu and clamp have one slope.
+BOUNDED = "even but at bounds"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Choice:
     among: tuple[Node, ...]
     axis: int | None = None
     indexed: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether one of two operands is a number of the formula."""
+        return len(self.among) > 1 and any(not (n.ndim or n.inputs) for n in self.among)
 
 
 _TIES: ContextVar[tuple[str, list[Choice]]] = ContextVar("ties")
@@ -56,7 +63,7 @@ def ties(convention: str) -> Iterator[list[Choice]]:
 
     Yields a list to which every choice that uses it is added.
     """
-    if convention not in (*TIES, SHARED):
+    if convention not in (*TIES, SHARED, BOUNDED):
         raise ValueError(f"no convention {convention!r}; one of {', '.join(TIES)}")
     choices: list[Choice] = []
     with setting(_TIES, (convention, choices)):
@@ -67,6 +74,8 @@ def convention(*among: Node, axis: int | None = None, indexed: bool = False) -> 
     """The convention by which a choice breaks its ties; the choice is noted."""
     name, choices = _TIES.get(("first", []))
     choices.append(Choice(among, axis, indexed))
+    if name == BOUNDED:
+        return "first" if choices[-1].bounded else "even"
     return "even" if name == SHARED and not indexed else name
 
 

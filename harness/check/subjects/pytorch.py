@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench
@@ -84,7 +84,10 @@ class TorchSubject:
         require_fit(function, trial.args, trial.kwargs)
         if self.module is not None and torch.device(trial.device).type != "cpu":
             function = copy.deepcopy(self.module).cpu()
-        args, kwargs, own = tree_map(_on_cpu, (trial.args, dict(trial.kwargs), state))
+        given = trial.args, dict(trial.kwargs), state
+        args, kwargs, own = tree_map_only(
+            Tensor, lambda t: t.detach().cpu().requires_grad_(t.requires_grad), given
+        )
         ran = trace(function, args, kwargs, own, seed_of_draws(trial.seed))
         ran.refuse_contested(trial.dtype)
         draws, wanted, count = ran.program.draws, ran.wanted, len(trial.tensors)
@@ -207,9 +210,3 @@ def seed_of_draws(seed: Sequence[int]) -> int:
 
 def _shapes(trial: Trial) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(tensor.shape) for tensor in trial.tensors)
-
-
-def _on_cpu(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.detach().cpu().requires_grad_(value.requires_grad)

@@ -582,8 +582,9 @@ def _contested(at: At) -> Any:
         return np.zeros(x.shape, bool)
     blur = at.u * at.e[0]
     reach = np.max(x - blur, axis=axis, keepdims=True) - blur
-    contenders = np.sum(x >= reach, axis=axis, keepdims=True)
-    return (blur > 0) & (x >= reach) & (contenders > 1)
+    near = x >= reach
+    several = np.sum(near, axis=axis, keepdims=True) > 1
+    return near & several & np.any(near & (blur > 0), axis=axis, keepdims=True)
 
 
 def _largest(at: At) -> Error:
@@ -647,13 +648,13 @@ RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(
         (
-            *("log", "expm1", "log1p", "sqrt", "erfc"),
+            *("log", "expm1", "log1p", "sqrt", "erf", "erfc"),
             *("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
         ),
         Rule(_monotone, rounds=True),
     ),
     **dict.fromkeys(
-        ("tanh", "sigmoid", "erf"), Rule(_monotone, rounds=True, exact_at_one=True)
+        ("tanh", "sigmoid"), Rule(_monotone, rounds=True, exact_at_one=True)
     ),
     "tan": Rule(_tan, rounds=True),
     "pow": Rule(_pow, rounds=True),

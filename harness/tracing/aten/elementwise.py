@@ -61,8 +61,9 @@ def _gelu(x: Node, *, approximate: str = "none") -> Node:
 
 
 def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
-    below = alpha * scale * graph.expm1(graph.minimum(x, 0.0) * input_scale)
-    return graph.where(graph.greater(x, 0.0), x * scale, below)
+    above = graph.greater(x, 0.0)
+    below = alpha * scale * graph.expm1(graph.where(above, 0.0, x) * input_scale)
+    return graph.where(above, x * scale, below)
 
 
 def _copysign(a: Any, b: Any) -> Node:

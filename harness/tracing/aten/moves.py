@@ -213,17 +213,14 @@ def _compressed(
     return _scattered(2, 0, size, torch.stack(index), values)
 
 
-def _sparsely(x: Any, *_: Any, **__: Any) -> Node:
-    """x without a gradient for its zeros, which a sparse tensor does not hold."""
-    x = as_float(x)
-    return graph.where(graph.variable(x.value != 0), x, 0.0)
-
-
 #: Operators that may return a sparse tensor, whose absent elements are zero.
 ON_SPARSE: dict[str, Rule] = {
     "_sparse_coo_tensor_with_dims_and_tensors": _scattered,
     "sparse_compressed_tensor": _compressed,
-    **dict.fromkeys(("_to_sparse", "_to_sparse_csr", "_to_sparse_csc"), _sparsely),
+    **dict.fromkeys(  # without a gradient for zeros, which a sparse tensor has not
+        ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc"),
+        lambda x, *_, **__: graph.where(as_float(x).value != 0, as_float(x), 0.0),
+    ),
     "_coalesce": as_float,
 }
 

@@ -168,7 +168,8 @@ ON_FLOATS: dict[str, Rule] = {
     "amin": smallest,
     "prod": over(lambda x, *a, **k: graph.prod(x * 1.0, *a, **k)),
     "cumsum": _along(graph.cumulative_sum),
-    "cumprod": _along(graph.cumulative_prod),
+    # Frameworks divide sums of dy * y by x: a step rounds beside a factor of 0, too.
+    "cumprod": _along(lambda x, **how: graph.cumulative_prod(x * 1.0, **how)),
     "logcumsumexp": _logcumsumexp,
     "logsumexp": over(
         lambda x, axis, keepdims: graph.sum(

@@ -23,6 +23,7 @@ from gradwatch.harness.tracing.values import ruled
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
 from gradwatch.impls.graph.elementwise import number
+from gradwatch.impls.graph.engine import broadcast
 
 Array = NDArray[Any]
 _MP = mpmath.mp.clone()
@@ -77,7 +78,8 @@ def _special(
     def rule(dy: Node, y: Node, a: Node, **attributes: Any) -> tuple[Node]:
         return (dy * slope(a, y, **attributes),)
 
-    return ruled(f"special.{name}", _computed(double, exact), rule, error)
+    compute = _computed(double, exact)
+    return ruled(f"special.{name}", compute, rule, error, shape=broadcast)
 
 
 def _root_pi(a: Node) -> Node:

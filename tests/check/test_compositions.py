@@ -1,0 +1,152 @@
+"""Compositions of PyTorch's functions that were accused, though PyTorch is right."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional as F  # noqa: E402, N812  # after importorskip
+
+from gradwatch.harness.check import check  # noqa: E402  # likewise
+
+
+class Wrong(torch.autograd.Function):
+    """A function whose backward is changed on its way to the inputs."""
+
+    @staticmethod
+    def forward(ctx, function, change, *inputs):
+        ctx.change, ctx.inputs = change, [x.detach().requires_grad_() for x in inputs]
+        with torch.enable_grad():
+            ctx.y = function(*ctx.inputs)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, dy):
+        made = torch.autograd.grad(ctx.y, ctx.inputs, dy, allow_unused=True)
+        return None, None, *(None if d is None else ctx.change(d) for d in made)
+
+
+def row(*values):
+    return torch.tensor([values])
+
+
+def near(n=5, size=4):
+    """Numbers around 100, of which bfloat16 keeps halves."""
+    return 100 + torch.randn(size, n, generator=torch.Generator().manual_seed(1))
+
+
+ORDINARY = torch.linspace(-1, 1, 6)[None]
+TIED = row(0.0, -0.5, 0.0, 0.5, -0.5, 0.0), row(0.0, 0.0, 0.5, 0.0, -0.5, -0.5)
+
+RIGHT = {
+    "products beside zeros": (
+        lambda x: x.cumprod(-1),
+        row(-0.8, 0.0, 0.0, 0.3, 1.7, 0.9) * torch.linspace(1, 2, 20)[:, None],
+    ),
+    "the smaller of two at a bound of relu": (
+        lambda x, y: F.relu(torch.minimum(x, y)) + torch.minimum(x, 2 * y),
+        *TIED,
+    ),
+    "the smaller of two at a bound of clamp": (
+        lambda x, y: torch.minimum(x.clamp(-0.5, 0.5), y),
+        *TIED,
+    ),
+    "a sum of distances at a bound of relu": (
+        lambda x, y: F.relu(x.abs() + y),
+        *TIED,
+    ),
+    "a tie at a kink": (
+        lambda x: torch.maximum(F.selu(x), x),
+        TIED[0],
+    ),
+    "a saturated erf": (F.gelu, row(-10.0, -12.0, -8.0, 1.0, -9.5, 0.3)),
+    "ties that a cast makes": (
+        lambda x: (x / (1 + x.abs())).bfloat16().float().sort(-1).values,
+        near(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_compositions_are_not_accused(name):
+    function, *inputs = RIGHT[name]
+    report = check(function, None, tuple(inputs), dtypes="float32", quick=True)
+    assert not report.failures
+
+
+@pytest.mark.parametrize("name", [n for n in RIGHT if "cast" not in n])
+def test_wrong_compositions_are_accused(name):
+    function, *inputs = RIGHT[name]
+    inputs = [torch.where(x == 0, 0.25, x) for x in inputs]
+    for change in (torch.zeros_like, torch.neg, lambda d: 1.01 * d):
+        report = check(
+            function,
+            lambda *x, change=change: Wrong.apply(function, change, *x),
+            tuple(inputs),
+            dtypes="float32",
+            quick=True,
+        )
+        assert report.failures, change
+
+
+RIGHT_IN_BFLOAT16 = {
+    "a cast to a type of a smaller range": (lambda x: x.half(), 1e-6 * ORDINARY),
+    "a median of sums": (
+        lambda x, y: (x + y) - (x + y).median(-1, keepdim=True).values,
+        torch.tensor(
+            [[99.5, 100.5, 98.5, 99.5, 100.0], [99.5, 99.5, 97.0, 99.5, 101.0]]
+        ),
+        torch.tensor(
+            [[100.5, 100.5, 102.0, 99.5, 102], [101, 100.5, 99.5, 101.0, 99.5]]
+        ),
+    ),
+    "a maximum of sums": (
+        lambda x, y: torch.maximum(*[(s := x + y) - s.amax(-1, keepdim=True)] * 2),
+        torch.tensor(
+            [
+                [98.5, 100.0, 99.5, 99.5, 98.5, 100.5],
+                [98.5, 100.5, 100.5, 100.0, 99.5, 102.0],
+            ]
+        ),
+        torch.tensor(
+            [
+                [101.5, 100.5, 99.0, 98.0, 100.0, 98.5],
+                [99.0, 101.0, 101.0, 100.5, 100.0, 101.5],
+            ]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_IN_BFLOAT16)
+def test_right_compositions_are_not_accused_in_bfloat16(name):
+    function, *inputs = RIGHT_IN_BFLOAT16[name]
+    given = tuple(x.bfloat16() for x in inputs)
+    report = check(function, None, given, dtypes="bfloat16", quick=True)
+    assert not report.failures
+
+
+def test_a_result_that_is_an_input_of_its_name_is_judged():
+    x, y = torch.ones(2, 3), torch.linspace(0, 1, 6).reshape(2, 3)
+    assert check(lambda x, y: y, None, (x, y), quick=True).passes
+
+    def twice(x, y):
+        return Wrong.apply(lambda x, y: y + 0, lambda d: 2 * d, x, y)
+
+    assert check(lambda x, y: y, twice, (x, y), quick=True).failures
+
+
+TRAPS = {
+    "a pole of lgamma": lambda x: torch.where(x > 0, x.lgamma(), x),
+    "a root that is cast": lambda x: torch.where(
+        x > 0, x.abs().sqrt().half().float(), x
+    ),
+    "a root of what was cast": lambda x: torch.where(x > 0, x.abs().half().sqrt(), x),
+    "an overflow of expm1": lambda x: torch.where(x < 9, x, x.expm1() / x.exp()),
+    "an overflow of exp": lambda x: torch.where(x > 9, x, x.exp() - 1),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_nan_from_the_branch_not_taken_is_said(name):
+    x = row(100.0, 0.0, 2.0, 0.0, -100.0)
+    report = check(TRAPS[name], None, (x,), dtypes="float32", quick=True)
+    assert "nonfinite" in {j.verdict for j in report if j.tensor == "dx"}
