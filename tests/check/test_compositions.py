@@ -1,11 +1,15 @@
 """Compositions of PyTorch's functions that were accused, though PyTorch is right."""
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  # after importorskip
 
 from gradwatch.harness.check import check  # noqa: E402  # likewise
+from tests.check.compositions import compositions  # noqa: E402  # likewise
 
 
 class Wrong(torch.autograd.Function):
@@ -150,3 +154,44 @@ def test_a_nan_from_the_branch_not_taken_is_said(name):
     x = row(100.0, 0.0, 2.0, 0.0, -100.0)
     report = check(TRAPS[name], None, (x,), dtypes="float32", quick=True)
     assert "nonfinite" in {j.verdict for j in report if j.tensor == "dx"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [("float64", 100), ("float32", 200), ("bfloat16", 60)]
+)
+def test_random_compositions_are_not_accused(dtype, count):
+    for drawn in itertools.islice(compositions(0, dtype), count):
+        report = check(drawn, None, drawn.inputs, dtypes=dtype, quick=True)
+        assert not report.failures, drawn
+
+
+def gradients(function, inputs):
+    """The gradients in float64 for a cotangent drawn anew."""
+    leaves = [x.double().requires_grad_() for x in inputs]
+    y = function(*leaves)
+    dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(0)).double()
+    return torch.autograd.grad(y, leaves, dy, materialize_grads=True, allow_unused=True)
+
+
+CHANGES = (torch.neg, torch.zeros_like, lambda d: d.flip(-1), lambda d: 1.2 * d)
+
+
+def test_mistakes_in_random_compositions_do_not_pass():
+    """Where they change a gradient by a tenth; of constants nothing is told."""
+    tried = 0
+    for i, drawn in enumerate(itertools.islice(compositions(1, "float32"), 120)):
+        change = CHANGES[i % len(CHANGES)]
+
+        def wrong(y, change=change):
+            return Wrong.apply(lambda y: y * 1, change, y)
+
+        planted = replace(drawn, mistake=wrong, at=i % len(drawn.steps))
+        pairs = zip(
+            *(gradients(f, drawn.inputs) for f in (drawn, planted)), strict=True
+        )
+        if not max((a - b).norm() / (a.norm() + 1e-3) for a, b in pairs) > 0.1:
+            continue
+        tried += 1
+        report = check(drawn, planted, drawn.inputs, dtypes="float32", quick=True)
+        assert report.failures or not report.passes, (drawn, i % len(CHANGES))
+    assert tried > 60
