@@ -95,9 +95,10 @@ def prod(x: Any, axis: Any = None, *, keepdims: bool = False) -> Node:
     """Product over an axis, several, or all.
 
     It multiplies halves, so that its gradient needs no division and is right at zeros.
+    Frameworks divide by each element: a step rounds, also beside a cotangent of ones.
     """
     (x,) = as_nodes((x,))
-    y, left, kept = together(x, axis)
+    y, left, kept = together(x * 1, axis)
     while y.shape[-1] > 1:
         half = y.shape[-1] // 2
         product = y[..., :half] * y[..., half : 2 * half]
@@ -127,8 +128,12 @@ def cumulative_sum(
 
 @public
 def cumulative_prod(x: Any, axis: int | None = None) -> Node:
-    """Products of the elements up to each one, in log2(n) steps of doubled reach."""
+    """Products of the elements up to each one, in log2(n) steps of doubled reach.
+
+    Frameworks divide sums by each element: a step rounds, also beside a factor of 0.
+    """
     x, axis = _along(x, axis)
+    x = x * 1
     reach = 1
     before = (slice(None),) * axis
     while reach < x.shape[axis]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F  # noqa: N812  # as in its documentation
 
 ONE: dict[str, Callable[[Tensor], Tensor]] = {
     **{

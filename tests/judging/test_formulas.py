@@ -345,3 +345,16 @@ def test_1_is_as_exact_as_the_type_that_judges():
     given = [x], np.ones(200), [e / (1 + e) ** 2]
     verdicts = {j.verdict for j in judge(op, *given, outputs=[1 / (1 + e)])}
     assert verdicts == {"agree", "vacuous"}  # y; dx, of which 1 - s keeps no digit
+
+
+@pytest.mark.parametrize("name", ["prod", "cumulative_prod"])
+def test_a_product_divided_by_each_element_rounds(name):
+    """Beside a cotangent of ones the other factor alone would be exact."""
+    op = Op("e", inputs="x", formula=lambda xp, x: getattr(xp, name)(x, axis=0))
+    x = np.linspace(0.3, 1.7, 14, dtype="float16").reshape(2, 7)
+    ones, y = np.ones((2, 7), "float16"), x[0] * x[1]
+    given = ones[0] if name == "prod" else np.stack([0 * y, ones[0]])
+    assert (y / x != x[::-1]).any()
+    assert judge(op, [x], given, [y / x])[0].verdict == "agree"
+    for wrong in (1.02 * y / x, 0 * x, y * x):
+        assert judge(op, [x], given, [wrong])[0].verdict == "disagree"

@@ -166,10 +166,9 @@ ON_FLOATS: dict[str, Rule] = {
     "var": _variance,
     "amax": largest,
     "amin": smallest,
-    "prod": over(lambda x, *a, **k: graph.prod(x * 1.0, *a, **k)),
+    "prod": over(graph.prod),
     "cumsum": _along(graph.cumulative_sum),
-    # Frameworks divide sums of dy * y by x: a step rounds beside a factor of 0, too.
-    "cumprod": _along(lambda x, **how: graph.cumulative_prod(x * 1.0, **how)),
+    "cumprod": _along(graph.cumulative_prod),
     "logcumsumexp": _logcumsumexp,
     "logsumexp": over(
         lambda x, axis, keepdims: graph.sum(
