@@ -219,7 +219,7 @@ ON_SPARSE: dict[str, Rule] = {
     "sparse_compressed_tensor": _compressed,
     **dict.fromkeys(  # without a gradient for zeros, which a sparse tensor has not
         ("_to_sparse", "_to_sparse_csr", "_to_sparse_csc"),
-        lambda x, *_, **__: graph.where(as_float(x).value != 0, as_float(x), 0.0),
+        lambda x, *_, **__: graph.where((y := as_float(x)).value != 0, y, 0.0),
     ),
     "_coalesce": as_float,
 }
