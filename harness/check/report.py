@@ -67,8 +67,7 @@ class Row:
     @property
     def story(self) -> str:
         """The judgement's message, followed by `how`."""
-        done = f" ({self.how})" if self.how else ""
-        return f"{self.judgement.message}{done}"
+        return self.judgement.message + (f" ({self.how})" if self.how else "")
 
     @property
     def place(self) -> str:

@@ -110,9 +110,7 @@ class Finding:
     @property
     def state(self) -> str:
         """One of "ok", "warning" and "missing"."""
-        if not self.found:
-            return "missing"
-        return "warning" if self.why else "ok"
+        return "missing" if not self.found else "warning" if self.why else "ok"
 
 
 def examine(root: Path = ROOT) -> Iterator[Finding]:

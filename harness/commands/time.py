@@ -175,8 +175,7 @@ def _on(device: str, trials: Sequence[Trial], asked: TimeRequest, link: Link) ->
         return
 
     def start(name: str) -> Worker:
-        place = interpreter_of(name)
-        return Worker(place, threads=asked.threads, waiting=link.alive)
+        return Worker(interpreter_of(name), threads=asked.threads, waiting=link.alive)
 
     with workers(start) as worker:
         judged, entries = Agreement(), known.load()

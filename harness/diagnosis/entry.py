@@ -84,8 +84,7 @@ def judge(
     got = {name: None if a is None else _array(a) for name, a in named.items()}
     dtypes = {n: problem.dtype for n, a in named.items() if _dtype_of(a) in holders}
     question = Question.of(problem, compute)
-    judged = question.judge(got, dtypes)
-    return Judgements(Diagnoses().told_of(question, got, judged))
+    return Judgements(Diagnoses().told_of(question, got, question.judge(got, dtypes)))
 
 
 def assert_agrees(
@@ -184,8 +183,7 @@ def _dtype_of(given: Any) -> str:
     """Name of the dtype of an array, or of a framework's tensor; "" of None."""
     if given is None:
         return ""
-    dtype = given.dtype if hasattr(given, "dtype") else _array(given).dtype
-    return name_of(dtype)
+    return name_of((given if hasattr(given, "dtype") else _array(given)).dtype)
 
 
 def _array(given: Any) -> Array:
@@ -218,8 +216,7 @@ class Judgements(tuple[Judgement, ...]):
         return "\n".join([*as_text(self._cells()), *filter(None, notes)])
 
     def _repr_html_(self) -> str:
-        notes = [j.story for j in self if not j.passes]
-        return as_html(self._cells(), notes=notes)
+        return as_html(self._cells(), notes=[j.story for j in self if not j.passes])
 
     def _cells(self) -> list[tuple[str, ...]]:
         names = ("tensor", "verdict", "got", "expected", "ratio", "limit", "at")

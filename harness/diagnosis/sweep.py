@@ -230,8 +230,7 @@ class Sweep:
             self.spend(known)
             return known[node] if node in known else at(node)
 
-        edits = {end: partial(made, n) for end, n in ends.items()}
-        return replace(edit, edits=edits)
+        return replace(edit, edits={to: partial(made, n) for to, n in ends.items()})
 
     def run(
         self, base: Mapping[Node, Array], edits: Edits, some: Sequence[Node] = ()

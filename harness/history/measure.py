@@ -241,9 +241,7 @@ def _seen(peak: int | None, outcome: Outcome) -> int | None:
     # A gradient that is the cotangent itself takes no memory.
     made = [g for g in gradients if not any(np.array_equal(g, a) for a in given)]
     least = sum(a.nbytes for a in (*outcome.result.outputs.values(), *made))
-    if peak is None or least < SEEN or peak < ALMOST * least:
-        return None
-    return peak
+    return None if not peak or least < SEEN or peak < ALMOST * least else peak
 
 
 # Timing -------------------------------------------------------------------------

@@ -184,8 +184,7 @@ def by_label(score: Score) -> list[CaughtMistakes]:
 
 def _caught(pairs: Iterable[tuple[str, bool]]) -> list[CaughtMistakes]:
     """The number of runs of each mistake, the most first, and of those caught."""
-    caught = Counter[str]()
-    asked = Counter[str]()
+    caught, asked = Counter[str](), Counter[str]()
     for mistake, found in pairs:
         asked[mistake] += 1
         caught[mistake] += found
@@ -262,7 +261,7 @@ def _met(runs: Sequence[Run], line: str, share: float, some: bool) -> Requiremen
     return Requirement(line, f"{caught} of {len(runs)}{per_cent}", met)
 
 
-# Records ----------------------------------------------------------------------------
+# Records and names ------------------------------------------------------------------
 
 
 def records(score: Score) -> list[PlantedRecord]:
@@ -282,8 +281,6 @@ def records(score: Score) -> list[PlantedRecord]:
             one.caught = dict(Counter(one.caught) + Counter(run.accused_by))
     return [found[key] for key in sorted(found)]
 
-
-# Names ------------------------------------------------------------------------------
 
 #: By kind, patterns of the mistakes, and of the sentences that name one.
 LABELS: Mapping[str, Sequence[str]] = toml(Path(__file__).with_name("labels.toml"))

@@ -519,8 +519,7 @@ def _windowed(function: Rule, neutral: float, equation: Any, x: Node) -> Node:
 def _pow(equation: Any, a: Node, b: Any) -> Node:
     """A power; a literal exponent is a plain number."""
     written = not (isinstance(b, Node) and (b.primitive is not None or b.shape))
-    power = float(as_float(b).value) if written else b
-    return elementwise.power(a, power)
+    return elementwise.power(a, float(as_float(b).value) if written else b)
 
 
 def _polygamma(equation: Any, order: Any, x: Node) -> Node:
@@ -607,8 +606,7 @@ def _taken(value: Any, order: Any, axis: int, alone: bool = True) -> Any:
 def _top(equation: Any, x: Any) -> list[Any]:
     """The largest elements, or the smallest; on a CPU approximate ones are exact."""
     p, order = equation.params, np.asarray(computed(equation, [x])[1])
-    axis = p.get("axis", p.get("reduction_dimension", -1))
-    return [_taken(x, order, axis), order]
+    return [_taken(x, order, p.get("axis", p.get("reduction_dimension", -1))), order]
 
 
 def _convolved(equation: Any, x: Node, kernel: Node) -> Node:

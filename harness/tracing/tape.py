@@ -27,9 +27,8 @@ from gradwatch.harness.tracing.values import is_inexact
 _COMPOSITES = """
     native_layer_norm native_batch_norm _native_batch_norm_legit
     _native_batch_norm_legit_functional _batch_norm_with_update_functional
-    native_group_norm upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
-    upsample_linear1d grid_sampler_2d var_mean std addbmm dist narrow_copy
-    addr silu mish softplus lerp max_pool2d_with_indices_backward
+    native_group_norm upsample_bicubic2d grid_sampler_2d var_mean std addbmm dist
+    narrow_copy addr silu mish softplus lerp max_pool2d_with_indices_backward
 """
 COMPOSITES = frozenset(_COMPOSITES.split())
 #: Not decomposed: PyTorch's decomposition reads the value of an index; or its untaken
@@ -657,6 +656,28 @@ def _trilinear(
     return (wide[0] * wide[1] * wide[2]).sum(list(dims))
 
 
+def _interpolated(
+    smooth: bool, x: Tensor, sizes: Sequence[int], align: bool, *scales: float | None
+) -> Tensor:
+    """Linear along each axis by kernels' products; `smooth` is antialiased."""
+    y = x.float() if x.itemsize < 4 else x
+    each = zip(x.shape[2:], sizes, scales or [None] * len(sizes), strict=True)
+    for axis, (n, size, scale) in enumerate(each, 2):
+        ends = (n - 1) / max(size - 1, 1)
+        step = ends if align else 1 / scale if scale else n / size
+        y, to = y.movedim(axis, -1), torch.arange(size).to(y)
+        if smooth:
+            away = torch.arange(n).to(y)[:, None] - step * (to + 0.5) + 0.5
+            weights = (1 - away.abs() / max(step, 1)).clamp(min=0)
+            y = (y @ (weights / weights.sum(0))).movedim(-1, axis)
+            continue
+        at = (to * step if align else (to + 0.5) * step - 0.5).clamp(min=0)
+        low, up = at.long(), (at.long() + 1).clamp(max=n - 1)
+        y = y[..., low] * (1 - at + low) + y[..., up] * (at - low)
+        y = y.movedim(-1, axis)
+    return y.to(x)
+
+
 def _linear_cross_entropy(
     x: Tensor,
     matrix: Tensor,
@@ -734,10 +755,23 @@ def _embedding_renorm(table: Tensor, index: Tensor, most: float, order: float) -
     return torch.where(seen & (size > most), table * (most / (size + 1e-7)), table)
 
 
+def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """By one choice: of a minimum and an absolute value each has its own at 0."""
+    y = x.float() if x.itemsize < 4 else x
+    low, end = y.where(y < 0, 0), y.where(y < 0, -y)
+    return (low - end.exp().log1p()).to(x), x.new_empty(0)
+
+
 COMPOSED: dict[str, Callable[..., Any]] = {
+    "log_sigmoid_forward": _log_sigmoid,
     "embedding_renorm": _embedding_renorm,
     "grid_sampler_3d": _grid_sampler_3d,
     "_trilinear": _trilinear,
+    **dict.fromkeys(
+        ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
+        functools.partial(_interpolated, False),
+    ),
+    "_upsample_bilinear2d_aa": functools.partial(_interpolated, True),
     "segment_reduce": _segment_reduce,
     "_embedding_bag": _embedding_bag,
     "_embedding_bag_forward_only": _embedding_bag,

@@ -205,36 +205,40 @@ class Traced:
         """The same function, with the values that a candidate saves for its backward.
 
         An operator's result is the nearest saved tensor within a unit in the last place
-        as a whole: the next one starts from there. In a coarser type, as statistics of
-        a norm are saved, each element has to be so near.
+        as a whole, if no other result is nearer to that: what a sort returns is not
+        what it sorts. The next one starts from there. In a coarser type, as statistics
+        of a norm are saved, each element has to be so near.
         """
         # Factors fit each other to the last bit, and not what they are computed from.
         factors = any(op.startswith(_FACTORISATIONS) for op in self.ops)
         plain = [t for t in saved if t.layout == torch.strided and not factors]
         floats = [t for t in plain if t.dtype.is_floating_point]
         kept = [(torch.finfo(t.dtype).eps, array_of(t).squeeze()) for t in floats]
-        known = dict[int, float]()
+        known, least = dict[int, float](), [np.inf] * len(kept)
 
         @np.errstate(invalid="ignore")
-        def nearest(made: torch.Tensor) -> torch.Tensor:
+        def nearest(made: torch.Tensor, first: bool = False) -> torch.Tensor:
             if made.is_complex() or made.layout != torch.strided:
                 return made
             here, own = array_of(made).squeeze(), torch.finfo(made.dtype).eps
             size, near = np.where(np.isfinite(here), np.abs(here), 0.0), []
-            whole = np.linalg.norm(size)
-            for eps, there in kept:
+            whole = float(np.linalg.norm(size))
+            for i, (eps, there) in enumerate(kept):
                 if there.shape == here.shape and eps >= own:
                     off = np.where(there == here, 0.0, np.abs(there - here))
-                    far = np.linalg.norm(off)
-                    if far <= eps * whole and (eps == own or (off <= eps * size).all()):
+                    far = float(np.linalg.norm(off))
+                    least[i] = min(least[i], far) if first else least[i]
+                    most = min(least[i], eps * whole)
+                    if far <= most and (eps == own or (off <= eps * size).all()):
                         near.append((eps, far, there.reshape(made.shape)))
-            if not near:
+            if first or not near:
                 return made
             eps, _, one = min(near, key=operator.itemgetter(0, 1))
             found = torch.empty_like(made).copy_(torch.from_numpy(one))
             known[id(found)] = eps
             return found
 
+        self.program.ran(self.tensors, functools.partial(nearest, first=True))
         ran = self.program.ran(self.tensors, nearest)
         facts = {n: known[id(was)] for n, was in ran.items() if id(was) in known}
         return replace(self, ran=ran, facts=facts)

@@ -280,8 +280,12 @@ def _error(at: analysis.At) -> analysis.Error:
 
 
 def _apart(at: analysis.At) -> analysis.Error:
-    off = np.abs(at.node.value - at.node.inputs[0].value).astype(np.float64)
-    return np.fmax(analysis.one_rounding(at), off / at.roundoff)
+    value, (source,) = at.node.value, at.node.inputs
+    off = np.abs(value - source.value).astype(np.float64) / at.roundoff
+    # What a saturated sigmoid or tanh keeps is 1, whoever computes it again.
+    kept = bool(source.inputs) and analysis.exact_at_one(source)
+    certain = kept & (np.abs(value) == 1)
+    return np.where(certain, off, np.fmax(analysis.one_rounding(at), off))
 
 
 def _rule(dy: Node, y: Node, x: Node, info: Any) -> tuple[Node]:

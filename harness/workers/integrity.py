@@ -155,8 +155,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
     if type(value) not in _DEFINED:
         return (value,)
     place = id(value) + object.__basicsize__ + _DEFINED[type(value)]
-    words = POINTER(c_size_t).from_address(place)
-    return value, words[1]
+    return value, POINTER(c_size_t).from_address(place)[1]
 
 
 def _now(module: str, name: str) -> Any:

@@ -26,6 +26,7 @@ ONE: dict[str, Callable[[Tensor], Tensor]] = {
         for n in ["relu", "gelu", "silu", "softplus", "hardtanh", "celu", "mish"]
     },
     **{n: getattr(F, n) for n in ["hardswish", "tanhshrink", "softsign", "selu"]},
+    "logsigmoid": F.logsigmoid,
     "exp": lambda x: (x / 4).exp(),
     "log1p": lambda x: x.abs().log1p(),
     "sqrt": lambda x: (x * x + 1).sqrt(),
@@ -60,6 +61,10 @@ ONE: dict[str, Callable[[Tensor], Tensor]] = {
     "the first twice": lambda x: x[..., [0, *range(x.shape[-1] - 1)]],
     "reversed": lambda x: x.gather(-1, torch.arange(x.shape[-1]).flip(0).expand_as(x)),
     "padded": lambda x: F.pad(x, (1, 0))[..., :-1],
+    "pooled": lambda x: F.max_pool1d(x[None], 3, 1, 1)[0],
+    "interpolated": lambda x: F.interpolate(x[None], 7, mode="linear")[
+        0, :, : x.shape[1]
+    ],
     "product with itself": lambda x: x @ x.mT @ x / 8,
     "angle": lambda x: torch.atan2(x, x.flip(-1).abs() + 0.1),
 }
@@ -73,6 +78,7 @@ TWO: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "the larger": lambda a, b: torch.where(a > b, a, b),
     "interleaved": lambda a, b: torch.cat([a, b], -1)[..., ::2],
     "addcmul": lambda a, b: torch.addcmul(a, b, b),
+    "between": lambda a, b: torch.lerp(a, b, 0.3),
     "attention": lambda a, b: F.scaled_dot_product_attention(a[None], b[None], a[None])[
         0
     ],

@@ -61,6 +61,14 @@ RIGHT = {
         lambda x: torch.maximum(F.selu(x), x),
         TIED[0],
     ),
+    "a tie of a pooling beside a kink": (
+        lambda x: (y := F.max_pool1d(x, 3, 1, 1)) + y.abs(),
+        TIED[0],
+    ),
+    "equal numbers, interpolated": (
+        lambda x: F.interpolate(x[None, None], size=(5, 7), mode="bilinear"),
+        torch.full((4, 4), -1.36454201),
+    ),
     "a saturated erf": (F.gelu, row(-10.0, -12.0, -8.0, 1.0, -9.5, 0.3)),
     "ties that a cast makes": (
         lambda x: (x / (1 + x.abs())).bfloat16().float().sort(-1).values,
@@ -92,6 +100,17 @@ def test_wrong_compositions_are_accused(name):
 
 
 RIGHT_IN_BFLOAT16 = {
+    # In bfloat16 all of these lie within a unit in the last place as a whole, so that
+    # what is saved of the sort might be what is sorted.
+    "a loss of sorted sums": (
+        lambda x, y: (x + y).sort(-1).values.logsumexp(-1).square().mean(),
+        torch.tensor(
+            [[99.5, 99, 100, 98.5, 99.5, 101], [99, 100, 100, 99.5, 100, 101]]
+        ),
+        torch.tensor(
+            [[99.5, 98.5, 101.5, 99, 100.5, 100.5], [100, 99, 100, 99.5, 100, 101]]
+        ),
+    ),
     "a cast to a type of a smaller range": (lambda x: x.half(), 1e-6 * ORDINARY),
     "a median of sums": (
         lambda x, y: (x + y) - (x + y).median(-1, keepdim=True).values,
@@ -126,6 +145,42 @@ def test_right_compositions_are_not_accused_in_bfloat16(name):
     given = tuple(x.bfloat16() for x in inputs)
     report = check(function, None, given, dtypes="bfloat16", quick=True)
     assert not report.failures
+
+
+# Wrong, where little would tell ------------------------------------------------------
+
+LOST = {
+    "a saturated gate, bfloat16": (
+        lambda x: x.sigmoid() * x + (1 - x.sigmoid()) * x.tanh(),
+        "bfloat16",
+        near(),
+    ),
+    "a log-sigmoid at 0, float32": (
+        lambda x: F.logsigmoid(x - 0.25),
+        "float32",
+        row(0.25, 0.25, 0.25),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", [torch.zeros_like, lambda d: 0.9 * d])
+@pytest.mark.parametrize("name", LOST)
+def test_a_mistake_behind_a_saturation_is_seen(name, change):
+    function, dtype, x = LOST[name]
+    x = x.to(getattr(torch, dtype))
+    assert not check(function, None, (x,), dtypes=dtype, quick=True).failures
+
+    def wrong(x):
+        return Wrong.apply(lambda y: y * 1, change, function(x))
+
+    assert check(function, wrong, (x,), dtypes=dtype, quick=True).failures
+
+
+def test_a_mistake_of_second_order_is_said_of_a_forward_that_is_the_definition():
+    """PyTorch's second derivative of log-sigmoid is 0 from 17 in float32."""
+    x = row(30.0, 0.5)
+    report = check(F.logsigmoid, None, (x,), quick=True, order="hvp")
+    assert [r.judgement.tensor for r in report.failures] == ["hvp.dx"]
 
 
 def test_a_result_that_is_an_input_of_its_name_is_judged():
@@ -177,8 +232,11 @@ CHANGES = (torch.neg, torch.zeros_like, lambda d: d.flip(-1), lambda d: 1.2 * d)
 
 
 def test_mistakes_in_random_compositions_do_not_pass():
-    """Where they change a gradient by a tenth; of constants nothing is told."""
-    tried = 0
+    """Where they change a gradient by a tenth; of constants nothing is told.
+
+    Of an attention with scores of 10^5 neither: exp(s - logsumexp(s)) loses as much.
+    """
+    tried = caught = 0
     for i, drawn in enumerate(itertools.islice(compositions(1, "float32"), 120)):
         change = CHANGES[i % len(CHANGES)]
 
@@ -193,5 +251,8 @@ def test_mistakes_in_random_compositions_do_not_pass():
             continue
         tried += 1
         report = check(drawn, planted, drawn.inputs, dtypes="float32", quick=True)
-        assert report.failures or not report.passes, (drawn, i % len(CHANGES))
+        caught += bool(report.failures)
+        verdicts = {row.judgement.verdict for row in report.rows}
+        assert report.failures or "vacuous" in verdicts, (drawn, i % len(CHANGES))
     assert tried > 60
+    assert caught > 0.95 * tried

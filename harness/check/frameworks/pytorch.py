@@ -169,9 +169,6 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
     return tensor
 
 
-# Functions ----------------------------------------------------------------------------
-
-
 def forward(call: Any, tensors: Sequence[Tensor], wanted: Sequence[bool]) -> Forward:
     """Run a call; autograd says which outputs are differentiable."""
     graph = Graph(call, tensors, wanted)

@@ -165,7 +165,7 @@ class TorchSubject:
             return value.detach().to(torch.promote_types(value.dtype, torch.float64))
 
         args, kwargs = tree_map(widened, (trial.args, dict(trial.kwargs)))
-        wide = replace(trial, args=args, kwargs=kwargs, dtype="float64")
+        wide = replace(trial, args=args, kwargs=kwargs, dtype="float64", order="vjp")
         try:
             bench = Bench(self, None, wide)
         except RuntimeError:  # what makes tensors of float32 runs in that type alone

@@ -484,8 +484,7 @@ class Least:
                 by = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
             for source, behind, each in zip(other.inputs, there, by, strict=True):
                 ways[source].append((behind, each * slope, depth - 1))
-        least = np.where(sharp, total, SURE * np.sqrt(squares))
-        return np.asarray(self.unit * least)
+        return np.asarray(self.unit * np.where(sharp, total, SURE * np.sqrt(squares)))
 
     def _own(self, node: Node, places: Places) -> Error:
         """The magnitude of a node's own rounding, in unit roundoffs; 0 if unknown.

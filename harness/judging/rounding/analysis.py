@@ -266,9 +266,8 @@ def terms(node: Node) -> int:
 def terms_of_scatter(node: Node) -> NDArray[np.intp]:
     """How many values a scatter_add adds up at each place behind its batch."""
     places, batch = node.attributes["index"], node.attributes.get("batch", 0)
-    shape = node.shape[batch:]
-    counts = np.bincount(places[places >= 0], minlength=math.prod(shape))
-    return counts.reshape(shape)
+    shape, taken = node.shape[batch:], places[places >= 0]
+    return np.bincount(taken, minlength=math.prod(shape)).reshape(shape)
 
 
 def unmoved(node: Node) -> Node:

@@ -201,8 +201,7 @@ ON_FLOATS: dict[str, Rule] = {
 
 
 def _shifted(x: Node, axis: int) -> Node:
-    largest = graph.max(x, axis=axis, keepdims=True)
-    return x - graph.stop_gradient(largest)
+    return x - graph.stop_gradient(graph.max(x, axis=axis, keepdims=True))
 
 
 def _softmax(x: Node, axis: int) -> Node:

@@ -25,13 +25,15 @@ Rule = Callable[..., Any]
 
 _MOVES = """
     alias as_strided as_strided_scatter broadcast_in_dim cat clone constant_pad_nd copy
-    diagonal diagonal_scatter expand flip gather index index_put index_select lift_fresh
-    masked_scatter masked_select _pack_padded_sequence permute put repeat scatter select
-    slice slice_scatter split_with_sizes squeeze take unbind unfold unsqueeze view
+    copy_strided diagonal diagonal_scatter expand flip gather index index_put
+    index_select lift_fresh masked_scatter masked_select _pack_padded_sequence permute
+    put repeat scatter select slice slice_scatter split_with_sizes squeeze take unbind
+    unfold unsqueeze view
 """
 MOVES = frozenset(_MOVES.split())
 _VIEWS = """
-    alias broadcast_in_dim clone expand lift_fresh permute squeeze unsqueeze view
+    alias broadcast_in_dim clone copy_strided expand lift_fresh permute squeeze
+    unsqueeze view
 """
 VIEWS = frozenset(_VIEWS.split())
 _CHOOSE = {"index", "indices", "lengths", "mask"}  # arguments that say where, not what

@@ -203,34 +203,16 @@ def _largest(x: Node, places: Sequence[Index]) -> tuple[Node, Any]:
     best = np.argmax(picked.value, axis=-1)[..., None]
     place = positions(x.shape[-n:], places).reshape(picked.shape[-n - 1 :])
     at = np.take_along_axis(np.broadcast_to(place, picked.shape), best, -1)[..., 0]
-    return graph.max(picked, axis=picked.ndim - 1), torch.from_numpy(at)
+    y = graph.max(picked, axis=picked.ndim - 1)
+    ties = (picked.value == y.value[..., None]).sum() > y.size
+    if ties and graph.convention(picked, axis=picked.ndim - 1, indexed=True) == "even":
+        # Of equal ones the first, though other functions share (abs has slope 0).
+        flat = np.arange(y.size).reshape(y.shape) * picked.shape[-1]
+        y = graph.gather(picked, index=flat + best[..., 0])
+    return y, torch.from_numpy(at)
 
 
-def _triangles(size: int, out: int, align: bool, scale: float | None) -> Node:
-    """Weights (size, out) of antialiased linear interpolation along an axis."""
-    if align:
-        step = constant(float(size - 1)) / float(max(out - 1, 1))
-    else:
-        step = 1.0 / constant(scale) if scale else constant(float(size)) / float(out)
-    spread = step if step.value > 1 else constant(1.0)
-    centre = step * constant(np.arange(out) + 0.5)
-    away = constant(np.arange(size)[:, None] + 0.5) - centre
-    weights = graph.maximum(1.0 - graph.abs(away / spread), 0.0)
-    return weights / graph.sum(weights, axis=0)
-
-
-def _antialiased(
-    x: Node, sizes: Sequence[int], align: bool, *scales: float | None
-) -> Node:
-    each = zip(x.shape[-2:], sizes, scales or (None, None), strict=True)
-    rows, columns = (_triangles(n, out, align, scale) for n, out, scale in each)
-    return graph.matrix_transpose(rows) @ x @ columns
-
-
-ON_FLOATS: dict[str, Rule] = {
-    "convolution": _convolution,
-    "_upsample_bilinear2d_aa": _antialiased,
-}
+ON_FLOATS: dict[str, Rule] = {"convolution": _convolution}
 for _n in (2, 3):
     ON_FLOATS |= {
         f"avg_pool{_n}d": functools.partial(_averages, _n),
