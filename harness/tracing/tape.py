@@ -672,9 +672,9 @@ def _interpolated(
             y = (y @ (weights / weights.sum(0))).movedim(-1, axis)
             continue
         at = (to * step if align else (to + 0.5) * step - 0.5).clamp(min=0)
-        low, up = at.long(), (at.long() + 1).clamp(max=n - 1)
-        y = y[..., low] * (1 - at + low) + y[..., up] * (at - low)
-        y = y.movedim(-1, axis)
+        low, share = at.long(), at - at.long()
+        up = y[..., (low + 1).clamp(max=n - 1)]
+        y = (y[..., low] * (1 - share) + up * share).movedim(-1, axis)
     return y.to(x)
 
 
