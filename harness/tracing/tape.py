@@ -669,12 +669,13 @@ def _interpolated(
         if smooth:
             away = torch.arange(n).to(y)[:, None] - step * (to + 0.5) + 0.5
             weights = (1 - away.abs() / max(step, 1)).clamp(min=0)
-            y = (y @ (weights / weights.sum(0))).movedim(-1, axis)
-            continue
-        at = (to * step if align else (to + 0.5) * step - 0.5).clamp(min=0)
-        low, share = at.long(), at - at.long()
-        up = y[..., (low + 1).clamp(max=n - 1)]
-        y = (y[..., low] * (1 - share) + up * share).movedim(-1, axis)
+            y = y @ (weights / weights.sum(0))
+        else:
+            at = (to * step if align else (to + 0.5) * step - 0.5).clamp(min=0)
+            low, share = at.long(), at - at.long()
+            up = y[..., (low + 1).clamp(max=n - 1)]
+            y = y[..., low] * (1 - share) + up * share
+        y = y.movedim(-1, axis)
     return y.to(x)
 
 

@@ -36,8 +36,7 @@ def listed(value: Any, count: int) -> list[int]:
 _REDUCTIONS: dict[str, tuple[Callable[..., Node], float]] = {
     "sum": (lambda rows, counts: graph.sum(rows, axis=-1), 0.0),
     "mean": (lambda rows, counts: graph.sum(rows, axis=-1) / counts.astype(float), 0.0),
-    # Times 1, since an honest product rounds even where one factor is all there is.
-    "prod": (lambda rows, counts: graph.prod(rows * 1.0, axis=-1), 1.0),
+    "prod": (lambda rows, counts: graph.prod(rows, axis=-1), 1.0),
     "max": (lambda rows, counts: graph.max(rows, axis=-1), -math.inf),
     "min": (lambda rows, counts: graph.min(rows, axis=-1), math.inf),
 }
