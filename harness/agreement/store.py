@@ -384,8 +384,7 @@ def defect(finding: FindingRecord) -> str:
 
 def details(record: AgreeRecord) -> str:
     """A line of a docstring: exact value and error, or the exception."""
-    plain = (*DEATHS, "error", "malformed")
-    if record.verdict in plain or record.tensor == "all":
+    if record.verdict in (*DEATHS, "error", "malformed") or record.tensor == "all":
         return record.message
     error = f"{record.tensor}{list(record.worst_index)}: exact {record.expected!r}"
     if record.got is not None and record.radius and record.ratio is not None:

@@ -231,8 +231,7 @@ def _imported(owner: Any, suffix: str) -> str:
     """An import, if the module can be imported and the name leads there."""
     module = getattr(owner, "__module__", None) or ""
     name = getattr(owner, "__qualname__", None) or ""
-    homes = {"torch._C._nn": "torch.nn.functional", "": "torch"}
-    module = homes.get(module, module)
+    module = {"torch._C._nn": "torch.nn.functional", "": "torch"}.get(module, module)
     if module == "__main__" or not name or "<" in name:
         return ""
     try:

@@ -339,8 +339,7 @@ class Step(NamedTuple):
 def _off(record: Record, expected: Record) -> float:
     """The largest relative deviation of a step's tensors."""
     found = (g for g in expected["gradients"] if g is not None)
-    norms = (float(parts(g).double().norm()) for g in found)
-    little = LITTLE * max(norms, default=0.0)
+    little = LITTLE * max((float(parts(g).double().norm()) for g in found), default=0.0)
     return max(
         _distance(got, right, little)
         for kind in ("outputs", "gradients", "after")

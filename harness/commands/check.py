@@ -226,6 +226,5 @@ def _show(answered: Mapping[str, Any], json_file: str | None, repro: str | None)
         click.echo(f"gradwatch: {why}, so no script is written", err=True)
     if json_file:
         summary = dict(answered["document"])
-        records = summary.pop("records")
-        documents.write(documents.document(records, summary), json_file)
+        documents.write(documents.document(summary.pop("records"), summary), json_file)
     return 0 if answered["passes"] else 1

@@ -393,8 +393,7 @@ def hunt(content: bytes, link: Link) -> None:
     for source in asked.ops:
         with link.at(source):
             ops[source] = load_op(source)
-    jobs = len({framework_of(name) for name in asked.backends})
-    fleet = link.kept(Fleet, jobs=jobs)
+    fleet = link.kept(Fleet, jobs=len({framework_of(name) for name in asked.backends}))
     search = Hunt(asked.backends, fleet, asked.seed, link.at, {*asked.seen})
     for found in search.run(ops, asked.budget):
         finding, text = found or (None, "")

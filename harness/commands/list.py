@@ -12,10 +12,9 @@ from gradwatch.impls.catalogue import backend_names, known, load_op, op_names
 def _cases() -> list[str]:
     from gradwatch.harness.judging.cases import REGIMES, case_name  # imports NumPy
 
-    ops = [load_op(name) for name in op_names()]
     return [
         case_name(op.name, name, case.name, dtype)
-        for op in ops
+        for op in [load_op(name) for name in op_names()]
         for name, regime in REGIMES.items()
         for case in regime.cases(op)
         for dtype in ("float32", "float64")

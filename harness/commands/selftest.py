@@ -229,8 +229,7 @@ def command(
     if json_file != "-":
         show(score, summary)
     if json_file:
-        content = recording.document(scoring.records(score), summary)
-        recording.write(content, json_file)
+        recording.write(recording.document(scoring.records(score), summary), json_file)
     return 0 if all(r.met for r in summary.requirements) else 1
 
 

@@ -200,8 +200,7 @@ def _entries(file: Path, content: _Content) -> Iterator[tuple[_Point, Entry]]:
                     one if one is not None and math.isfinite(one) else None
                     for one in (value, low, high)
                 )
-                entry = Entry(content.commit_hash, date, value, low, high)
-                yield (name, point), entry
+                yield (name, point), Entry(content.commit_hash, date, value, low, high)
 
 
 # Other files --------------------------------------------------------------------

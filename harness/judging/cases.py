@@ -239,8 +239,7 @@ def of_order(one: Trial, order: str, seed: int = 0) -> Trial:
     rng = np.random.default_rng([seed, zlib.crc32(name.encode()), 2])
     tangents = dict[str, Array]()
     for name in problem.wanted:
-        drawn = _normal(rng, problem.inputs[name].shape)
-        held = PRECISIONS[problem.dtype].round(drawn)
+        held = PRECISIONS[problem.dtype].round(_normal(rng, problem.inputs[name].shape))
         tangents[name] = held.astype(problem.inputs[name].dtype)
     return replace(one, problem=replace(problem, order=order, tangents=tangents))
 

@@ -137,7 +137,8 @@ def _second(
     An honest implementation may add these parts last, and lose digits by cancellation.
     """
     names = [name for name in tangents if name in first]
-    groups = [[name] for name in names] if len(names) <= PARTS else [names]
+    apart = len(names) <= PARTS and not graph.is_cancelling_last()
+    groups = [[name] for name in names] if apart else [names]
     summed: dict[str, Node | None] = dict.fromkeys(sources)
     for group in groups:
         along = {name: tangents[name] for name in group}

@@ -190,8 +190,7 @@ def _whole(name: str, node: Node, errors: analysis.Errors, risk: Risk | None) ->
     with np.errstate(all="ignore"):
         least = np.max(source.value - reach, axis=axis, keepdims=True)
         right = (source.value + reach >= least) | np.isnan(source.value)
-    which = axis % source.ndim, right
-    return Truth(name, node.value, radius, none, admissible=which)
+    return Truth(name, node.value, radius, none, admissible=(axis % source.ndim, right))
 
 
 def underflow_of(order: Sequence[Node], longest: int, stored: Precision) -> float:

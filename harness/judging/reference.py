@@ -6,7 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,7 +104,9 @@ class Reference:
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()
-        self.dtype, self._given = asked.dtype, (asked.problem, asked.compute)
+        # A question keeps its answer: it must not be kept by that in turn.
+        self._asked = Asked(**{f.name: getattr(asked, f.name) for f in fields(Asked)})
+        self.dtype = asked.dtype
         self.arithmetics = arithmetics(asked.dtype, asked.compute)
         wide = wider(PRECISIONS[asked.dtype])
         self.wide, self.build = name_of(wide), functools.partial(asked.build, wide)
@@ -133,7 +135,7 @@ class Reference:
     @functools.cached_property
     def flushed(self) -> Reference | None:
         """The reference for zeros in place of subnormal inputs; None without such."""
-        problem, compute = self._given
+        problem = self._asked.problem
         if problem is None or self.dtype == "float16":  # which is computed in float32
             return None
         inputs = {n: self.flush(a) for n, a in problem.inputs.items()}
@@ -142,7 +144,22 @@ class Reference:
         if all(map(operator.is_, given, (*inputs.values(), *along))):
             return None
         flushed = replace(problem, inputs=inputs, cotangents=along)
-        return Reference(Asked.of(flushed, compute))
+        return Reference(Asked.of(flushed, self._asked.compute))
+
+    @functools.cached_property
+    def reordered(self) -> Reference | None:
+        """The reference that adds up a gradient's parts otherwise, if some cancel."""
+        order = graph.topological_order(self.graphs["first"].values())
+        sums = {n for n in order if operation(n) == "add"}
+        inner = (s for n in sums for s in n.inputs if s in sums)
+        if not any(((s.value == 0) & (s.inputs[0].value != 0)).any() for s in inner):
+            return None
+
+        def build(wide: np.dtype[Any], asked: Asked = self._asked) -> Nodes:
+            with graph.cancelling_last():
+                return asked.build(wide)
+
+        return Reference(replace(self._asked, build=build))
 
     def flush(self, array: Array) -> Array:
         """The array with zeros of the same sign for its subnormal numbers, if any."""

@@ -93,7 +93,6 @@ def spread(
             if not sum(m.test(number, smaller[node]) for node, m in moments.items()):
                 break
         unknown = overflowing(draws)
-        floor = errors.arithmetic.step.floor
         return {
             name: np.where(
                 unknown.get(node, False),
@@ -101,7 +100,7 @@ def spread(
                 # Beside larger perturbations underflow is lost in the wide type.
                 np.maximum(
                     moments[node].radius(draws.scale * errors.limit),
-                    np.where(node.value != 0, floor, 0.0),
+                    np.where(node.value != 0, errors.arithmetic.step.floor, 0.0),
                 ),
             )
             for name, node in nodes.items()
@@ -295,8 +294,7 @@ class _Norms:
         own = limit * wide / roundoff
         for axis, sums in self.sums.items():
             size, _ = measured(self.value, self.value, axis)
-            zero = np.zeros((2, 2, *size.shape))
-            odd, even = np.sqrt(sums / self.pairs + zero)
+            odd, even = np.sqrt(sums / self.pairs + np.zeros((2, 2, *size.shape)))
             bias = UNIT * roundoff / limit * size
             rms = np.where(even <= CURVED * odd, odd, np.hypot(odd, even)) + bias
             rms *= LIMIT / EXCUSED if axis == EACH else 1.0

@@ -52,6 +52,8 @@ def readings(
     rows = _put_right(right, got) if len(right.graphs) > 1 else None
     if rows:
         yield "mixed", right, "first", {**got, **rows}
+    if right.reordered is not None:
+        yield "first", right.reordered, "first", got
     if flushes and right.flushed is not None:
         read = {n: None if a is None else right.flush(a) for n, a in got.items()}
         for name in right.flushed.graphs:

@@ -255,9 +255,8 @@ def selftest(night: Night) -> Result:
     if PROJECT.table:
         return _FOR_OURS
     options = ("--quick", "--jobs", str(night.jobs), "--seed", str(night.seed))
-    ops = _each("op", night.ops)
     content, ended = night.document(
-        "selftest", records.SELFTEST, "selftest", *options, *ops
+        "selftest", records.SELFTEST, "selftest", *options, *_each("op", night.ops)
     )
     unmet = [
         Problem("selftest", "", "", one.required, one.found)

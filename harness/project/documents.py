@@ -78,14 +78,13 @@ def document(
 
 def surroundings() -> Environment:
     """Return machine, commit and versions, without any path or host name."""
-    now = datetime.datetime.now(datetime.timezone.utc)
     about = Environment(
         machine=machine_name(),
         cpu=traits()["cpu"],
         cores=os.cpu_count() or 1,
         system=platform.system(),
         python=platform.python_version(),
-        date=now.isoformat("T", "seconds"),
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat("T", "seconds"),
     )
     with contextlib.suppress(NoCommit):  # an installed copy has no commit to name
         about.commit = git.commit_of("HEAD", ROOT)

@@ -286,10 +286,9 @@ def _second_order(bench: _Bench, options: Mapping[str, Any]) -> Iterator[Wrong]:
 
 
 def _same(one: Result, other: Result) -> bool:
-    pairs = zip(_tensors(one).values(), _tensors(other).values(), strict=True)
     return one.dtypes == other.dtypes and all(
         a is not None and b is not None and np.array_equal(a, b, equal_nan=True)
-        for a, b in pairs
+        for a, b in zip(_tensors(one).values(), _tensors(other).values(), strict=True)
     )
 
 

@@ -254,8 +254,7 @@ class Sweep:
         asked = [outputs[n] for n in self.dys]
         wanted = [self.leaves[n] for n in problem.wanted]
         first = graph.gradient(asked, list(self.dys.values()), wanted)
-        tangents = [problem.tangents[n] for n in problem.wanted]
-        along = zip(first, tangents, strict=True)
+        along = zip(first, [problem.tangents[n] for n in problem.wanted], strict=True)
         self.first = [(dx, v) for dx, v in along if dx is not None]
         self.forward = set(graph.topological_order(asked))
         self.order = graph.topological_order([dx for dx, _ in self.first])

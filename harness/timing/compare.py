@@ -385,12 +385,10 @@ def _one_pair(
                 steps = {name: s.backend for name, s in sides if s.place == place}
                 prepare_steps(worker, sources, steps, plan.device, seed=seed)
             asked = {name: places[side.place] for name, side in sides}
-            spent = budget * len(phases)
             samples, claims = take_in_turn(
-                asked, phases, plan.device, budget=spent, seed=draw
+                asked, phases, plan.device, budget=budget * len(phases), seed=draw
             )
-            pairs = {p: paired(samples["a", p], samples["b", p]) for p in phases}
-            return pairs, claims
+            return {p: paired(samples["a", p], samples["b", p]) for p in phases}, claims
 
         taken, refused = proven(take, judge)
     for name, why in refused.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
@@ -459,27 +460,25 @@ def gradient(
     Raises:
         ValueError: a cotangent's shape is not its output's.
     """
-    reached: dict[Node, Node] = {}
+    reached: dict[Node, list[Node]] = {}
     taken: dict[Node, Node | None] = {}  # where a branch is taken; None: everywhere
     stored: dict[Node, Node] = {}
     record = recorded() or Record()
     record.inputs += inputs
     for output, cotangent in zip(outputs, cotangents, strict=True):
         dy = _cotangent(output, cotangent)
-        _add_to(reached, output, dy)
+        reached.setdefault(output, []).append(dy)
         taken[output] = None
         record.outputs.append((output, dy))
     for node in reversed(topological_order(outputs)):
         if node.primitive is None or node not in reached:
             continue
-        y = stored.get(node, node)
+        y, dy = stored.get(node, node), _total(reached, node)
         if node.primitive.stores:
             stored[node.inputs[0]] = y
         with rounded_to(node.precision):
-            parts = node.primitive.gradient(
-                reached[node], y, *node.inputs, **node.attributes
-            )
-        record.rules.append((node, reached[node], parts))
+            parts = node.primitive.gradient(dy, y, *node.inputs, **node.attributes)
+        record.rules.append((node, dy, parts))
         for i, (source, part) in enumerate(zip(node.inputs, parts, strict=True)):
             if part is None or source.dtype.kind not in FLOATING:
                 continue
@@ -491,8 +490,8 @@ def gradient(
             if both:
                 branch = cast(Node, FUNCTIONS["logical_or"](branch, other))
             taken[source] = branch if other is not None else None
-            _add_to(reached, source, part)
-    return [reached.get(node) for node in inputs]
+            reached.setdefault(source, []).append(part)
+    return [_total(reached, node) if node in reached else None for node in inputs]
 
 
 #: Primitives that keep a zero cotangent zero; an infinite slope of others makes it nan.
@@ -515,9 +514,36 @@ def _branch(node: Node, i: int, taken: Node | None) -> Node | None:
     return cast(Node, both)
 
 
-def _add_to(reached: dict[Node, Node], node: Node, part: Node) -> None:
+_APART: ContextVar[bool] = ContextVar("apart", default=False)
+
+
+def cancelling_last() -> AbstractContextManager[bool]:
+    """Let gradients built inside not begin with parts whose sum is zero, if they can.
+
+    Of (a, -a, b) the sum is b without any rounding, or (a + b) - a with one of a + b: a
+    framework may add up its parts in any order.
+    """
+    return setting(_APART, True)
+
+
+def is_cancelling_last() -> bool:
+    """Whether gradients are being built inside `cancelling_last`."""
+    return _APART.get()
+
+
+def _total(reached: dict[Node, list[Node]], node: Node) -> Node:
+    """The sum of the parts of a node's gradient, which from then on is its only one."""
+    parts = reached[node]
+    turned = (parts[k:] + parts[:k] for k in range(len(parts) * _APART.get()))
+    parts = next((turn for turn in turned if not _cancel(*turn[:2])), parts)
     with rounded_to(node.precision):
-        reached[node] = reached[node] + part if node in reached else part
+        reached[node] = [functools.reduce(operator.add, parts)]
+    return reached[node][0]
+
+
+def _cancel(*parts: Node) -> bool:
+    a, b = parts[0].value, parts[-1].value
+    return bool(((a + b == 0) & (a != 0)).any())
 
 
 def _cotangent(output: Node, cotangent: Any) -> Node:

@@ -147,6 +147,27 @@ def test_right_compositions_are_not_accused_in_bfloat16(name):
     assert not report.failures
 
 
+CANCELLED = {
+    "a step and back": lambda x, y: (x + y) - x,
+    "a step and back, a slope of both": lambda x, y: ((x + y) - y).exp() + y.sin(),
+}
+
+
+@pytest.mark.parametrize("order", ["vjp", "hvp"])
+@pytest.mark.parametrize("name", CANCELLED)
+def test_parts_of_a_gradient_that_cancel_are_added_up_in_any_order(name, order):
+    """Of (a, -a, b) the sum is b without a rounding, or (a + b) - a with one."""
+    function = CANCELLED[name]
+    given = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0)).unbind()
+    assert check(function, None, given, quick=True, order=order).passes
+    for factor in (0.0, 1.0001, -1.0):
+
+        def wrong(x, y, factor=factor):
+            return function(x, Wrong.apply(lambda y: y * 1, lambda d: factor * d, y))
+
+        assert check(function, wrong, given, quick=True, order=order).failures
+
+
 # Wrong, where little would tell ------------------------------------------------------
 
 LOST = {

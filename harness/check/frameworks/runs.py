@@ -210,8 +210,7 @@ def observe(
         again = Graph(function, tensors, wanted)
         other = _another(again)
         beside = _beside(again, other, cotangents)
-        new = (fault for fault in beside.faults if fault not in seen.faults)
-        seen.faults += new
+        seen.faults += (fault for fault in beside.faults if fault not in seen.faults)
         _note(seen, "another graph alive", (), beside.gradients)
         seen.repeatable = all(map(same, beside.gradients, seen.gradients)) and all(
             map(same, beside.outputs, seen.outputs)

@@ -92,8 +92,7 @@ class TorchSubject:
         ran.refuse_contested(trial.dtype)
         draws, wanted, count = ran.program.draws, ran.wanted, len(trial.tensors)
         if trial.state is not None:
-            needed = (t.requires_grad for t in trial.tensors)
-            wanted = (*needed, *wanted[count:])
+            wanted = (*(t.requires_grad for t in trial.tensors), *wanted[count:])
         call = replace(call, draws=draws, results=ran.results)
         bound = Bound(
             *(call, ran.names, tensors, wanted, ran.results),
