@@ -150,9 +150,8 @@ class Reference:
     def reordered(self) -> Reference | None:
         """The reference that adds up a gradient's parts otherwise, if some cancel."""
         order = graph.topological_order(self.graphs["first"].values())
-        sums = {n for n in order if operation(n) == "add"}
-        inner = (s for n in sums for s in n.inputs if s in sums)
-        if not any(((s.value == 0) & (s.inputs[0].value != 0)).any() for s in inner):
+        sums = (n for n in order if operation(n) == "add")
+        if not any(((n.value == 0) & (n.inputs[0].value != 0)).any() for n in sums):
             return None
 
         def build(wide: np.dtype[Any], asked: Asked = self._asked) -> Nodes:
