@@ -153,3 +153,34 @@ def test_a_long_recurrence_is_judged_whole_and_not_in_parts_of_all_its_steps():
     report = check(lambda x: layer(x)[0], inputs=[x], quick=True)
     assert report.passes
     assert "were judged in full" not in str(report)
+
+
+class Cached(nn.Module):
+    """A layer that makes a buffer in its first call, as rotary embeddings do."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 4))
+
+    def forward(self, x):
+        if not hasattr(self, "cos"):
+            cos = torch.arange(4).to(x.dtype).cos()
+            self.register_buffer("cos", cos, persistent=False)
+        return (x * self.weight * self.cos).tanh()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_buffer_that_the_first_call_makes_is_no_other_parameter(dtype):
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    assert check(Cached(), inputs=[x], dtypes=dtype, quick=True).passes
+
+    class Wrong(Cached):
+        def forward(self, x):
+            return super().forward(x + (0.1 * x - 0.1 * x.detach()))
+
+    report = check(Cached(), Wrong(), [x], dtypes=dtype, quick=True)
+    assert [r.judgement.tensor for r in report.failures] == ["dx"]
+    more = Cached()
+    more.extra = nn.Parameter(torch.ones(4))
+    with pytest.raises(ValueError, match="parameters are not the reference's"):
+        check(Cached(), more, [x], dtypes=dtype, quick=True)

@@ -229,7 +229,8 @@ def matched(
     """
     own = _own(module)
     mine = {name.removeprefix("_orig_mod."): name for name in own}
-    if set(mine) == set(names):
+    made = (own[mine[name]] for name in mine.keys() - {*names})  # buffers, as it runs
+    if mine.keys() >= {*names} and not any(t.requires_grad for t in made):
         return [mine[name] for name in names]
     has = {n: tuple(t.shape) for n, t in own.items()}
     expected = {n: tuple(t.shape) for n, t in zip(names, tensors, strict=True)}
