@@ -257,8 +257,8 @@ class Stage:
         """The parameters, as they are or drawn again at any scale, and the buffers."""
         learned = self.plain.wanted[len(self.follows) :]
         state = []
-        for own, learns in zip(self.subject.state.values(), learned, strict=True):
-            held = self.trial.held(own).detach()
+        for name, learns in zip(self.plain.call.state, learned, strict=True):
+            held = self.trial.held(self.subject.state[name]).detach()
             if varied and learns and self.shares["start"] > 0.3:
                 noise = torch.from_numpy(self.rng.standard_normal(tuple(held.shape)))
                 size = held.std() if held.numel() > 1 else held.abs().sum()

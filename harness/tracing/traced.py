@@ -310,10 +310,8 @@ def trace(
         Untraceable: see harness/tracing/untraceable.py.
     """
     own = state_of(function)
-    buffers: tuple[str, ...] = ()
-    if isinstance(function, torch.nn.Module):
-        buffers = tuple(dict(function.named_buffers()))
     state = own if state is None else state
+    buffers = [n for n in state if not isinstance(own[n], torch.nn.Parameter)]
     call = Call(function, tuple(inputs), dict(kwargs or {}), tuple(state))
     given = tensors_in((call.args, dict(call.kwargs)))
     names = (*_names(function, inputs, call.kwargs, state), *state)

@@ -172,7 +172,8 @@ class Cached(nn.Module):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_buffer_that_the_first_call_makes_is_no_other_parameter(dtype):
     x = torch.linspace(-1, 1, 12).reshape(3, 4)
-    assert check(Cached(), inputs=[x], dtypes=dtype, quick=True).passes
+    report = check(Cached(), inputs=[x], dtypes=dtype, quick=True, train=20)
+    assert report.passes, str(report)
 
     class Wrong(Cached):
         def forward(self, x):

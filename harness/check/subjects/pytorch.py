@@ -46,6 +46,7 @@ class TorchSubject:
         self.name, self._costs = name_of(self.function), dict[Any, Cost]()
         is_module = isinstance(self.function, torch.nn.Module)
         self.module: Any = self.function if is_module else None
+        self._names = {*state_of(self.function)}  # not the buffers that a call makes
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -68,7 +69,7 @@ class TorchSubject:
     @property
     def state(self) -> State:
         """A module's parameters and buffers."""
-        return state_of(self.function)
+        return {n: t for n, t in state_of(self.function).items() if n in self._names}
 
     def bound(self, trial: Trial, traced: bool = True) -> Bound:
         """The tensors of a trial and of the module, and the trace of the call."""
