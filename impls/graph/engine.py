@@ -534,16 +534,16 @@ def is_cancelling_last() -> bool:
 def _total(reached: dict[Node, list[Node]], node: Node) -> Node:
     """The sum of the parts of a node's gradient, which from then on is its only one."""
     parts = reached[node]
-    turned = (parts[k:] + parts[:k] for k in range(len(parts) * _APART.get()))
-    parts = next((turn for turn in turned if not _cancel(*turn[:2])), parts)
+    if _APART.get() and len(parts) > 2:
+        turned = (parts[k:] + parts[:k] for k in range(len(parts)))
+        parts = next((turn for turn in turned if not _cancel(*turn[:2])), parts)
     with rounded_to(node.precision):
         reached[node] = [functools.reduce(operator.add, parts)]
     return reached[node][0]
 
 
-def _cancel(*parts: Node) -> bool:
-    a, b = parts[0].value, parts[-1].value
-    return bool(((a + b == 0) & (a != 0)).any())
+def _cancel(a: Node, b: Node) -> bool:
+    return bool(((a.value + b.value == 0) & (a.value != 0)).any())
 
 
 def _cotangent(output: Node, cotangent: Any) -> Node:
