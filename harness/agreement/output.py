@@ -63,8 +63,7 @@ def overall(records: Sequence[AgreeRecord]) -> Overall:
     verdict: str = worst.verdict
     seen = {record.verdict for record in records}
     if not (wrong or listed or seen == {"unsupported"}):
-        nothing = seen <= {"vacuous", "unsupported"}
-        right = "vacuous" if nothing else "agree"
+        right = "vacuous" if seen <= {"vacuous", "unsupported"} else "agree"
         verdict = "imprecise" if "imprecise" in seen else right
     return Overall(verdict, worst, len(wrong), bool(listed))
 

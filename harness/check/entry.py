@@ -268,7 +268,9 @@ class Session:
         self.device = self.used.device(self.device)
         require_instance(self.reference)
         require_instance(self.candidate)
-        self.subject = subject_of(self.reference, ours)
+        self.subject = subject_of(self.reference, self.candidate, ours)
+        if kept := getattr(self.subject, "kept", ()):
+            self.notes.append(f"buffers of the reference alone: {', '.join(kept)}")
         self.budget = Budget(self.choice.budget, self.subject.cost)
         self.steps = list[Trial]()  # those of a training that were judged
         if self.choice.train and (self.order != "vjp" or theirs or ours):

@@ -311,8 +311,7 @@ class Report:
         heaps = _by_line(self._deciding)
         shown = {key: _shown(rows) for key, rows in heaps.items()}
         ordered = sorted(shown, key=lambda key: shown[key].rank, reverse=True)
-        trials = {(r.dtype, r.trial) for r in self._domain}
-        of = Counter(dtype for dtype, _ in trials)
+        of = Counter(dtype for dtype, _ in {(r.dtype, r.trial) for r in self._domain})
         return [COLUMNS, *(_cells(shown[k], heaps[k], of[k[1]]) for k in ordered)]
 
 

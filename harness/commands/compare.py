@@ -135,8 +135,7 @@ def command(
     broken, wanted = Failures(), options.sources(ops, pages)
 
     def loading(source: str) -> AbstractContextManager[None]:
-        several = len(wanted) > 1
-        return _noted(broken, Path(source).name, Exception if several else Died)
+        return _noted(broken, Path(source).name, Exception if len(wanted) > 1 else Died)
 
     trials = options.sized(wanted, loading, **chosen_by)
     names = sorted({trial.problem.op.name for trial in trials})

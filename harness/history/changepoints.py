@@ -367,8 +367,7 @@ def _with_kernel(cuts: list[int], trace: Trace) -> list[int]:
 
     test = ruptures.KernelCPD(kernel="rbf", min_size=ALIKE).fit(trace.values[:, None])
     places = test.predict(pen=math.log(len(trace.values)))[:-1]
-    known = cuts[1:-1]
-    new = {at for at in places if all(abs(at - cut) > SHIFT for cut in known)}
+    new = {at for at in places if all(abs(at - cut) > SHIFT for cut in cuts[1:-1])}
     merged = sorted({*cuts, *new})
 
     def large(i: int) -> bool:

@@ -198,10 +198,9 @@ def underflow_of(order: Sequence[Node], longest: int, stored: Precision) -> floa
 
     Two products a term, and two at the end, times numbers up to the largest leaf.
     """
-    leaves = (node.value for node in order if node.primitive is None)
     sizes = (
         np.max(np.abs(v), initial=1.0, where=np.isfinite(v))
-        for v in leaves
+        for v in (node.value for node in order if node.primitive is None)
         if v.dtype.kind == "f"
     )
     return 2 * (longest + 1) * float(max(sizes, default=1.0)) * stored.floor

@@ -237,8 +237,7 @@ class _Tensor:
         if (wrong & ~explained).any():
             return None
         # Where an element is unknown the tensor as a whole decides.
-        silent = share_of_silent(replace(truth, radius=excuse), limit) == 1
-        if silent or unknown.any():
+        if share_of_silent(replace(truth, radius=excuse), limit) == 1 or unknown.any():
             return SILENT
         return HIDES if wrong.any() and not (wrong & seen).any() else ""
 

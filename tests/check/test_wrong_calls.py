@@ -185,3 +185,36 @@ def test_a_buffer_that_the_first_call_makes_is_no_other_parameter(dtype):
     more.extra = nn.Parameter(torch.ones(4))
     with pytest.raises(ValueError, match="parameters are not the reference's"):
         check(Cached(), more, [x], dtypes=dtype, quick=True)
+
+
+class Masked(nn.Module):
+    """Causal attention by a mask that is a buffer, or without one."""
+
+    def __init__(self, mask):
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv = nn.Linear(4, 12)
+        if mask:
+            self.register_buffer("mask", torch.ones(9, 9).tril() == 0)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if not hasattr(self, "mask"):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        scores, mask = q @ k.mT / 2, self.mask[: len(x), : len(x)]
+        return scores.masked_fill(mask, -torch.inf).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_buffer_that_one_module_alone_has_is_its_own(mask):
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    report = check(Masked(mask), Masked(not mask), [x])
+    assert report.passes, str(report)
+    assert ("buffers of the reference alone: mask" in report.notes) == mask
+    wrong = Masked(not mask)
+    wrong.qkv.register_forward_hook(lambda _, inputs, y: y * 1.01 - 0.01 * y.detach())
+    assert not check(Masked(mask), wrong, [x], quick=True).passes
+    lacking = Masked(not mask)
+    lacking.qkv.bias = None
+    with pytest.raises(ValueError, match="parameters are not the reference's"):
+        check(Masked(mask), lacking, [x], quick=True)

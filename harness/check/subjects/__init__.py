@@ -13,7 +13,7 @@ from gradwatch.impls import catalogue
 from gradwatch.impls.contract import Array, Op, Problem, as_tuple
 
 
-def subject_of(given: Any, of_jax: bool = False) -> Any:
+def subject_of(given: Any, beside: Any = None, of_jax: bool = False) -> Any:
     """The subject of a reference in any form; UnknownName or TypeError for others."""
     if isinstance(given, (str, Op)):
         return OpSubject(catalogue.load_op(given) if isinstance(given, str) else given)
@@ -27,7 +27,7 @@ def subject_of(given: Any, of_jax: bool = False) -> Any:
         return JaxSubject(given)
     from gradwatch.harness.check.subjects.pytorch import TorchSubject
 
-    return TorchSubject(given)
+    return TorchSubject(given, beside)
 
 
 class OpSubject:

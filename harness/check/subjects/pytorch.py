@@ -38,7 +38,7 @@ class TorchSubject:
 
     _last: tuple[Trial, Bound] | None = None
 
-    def __init__(self, given: Callable[..., Any]) -> None:
+    def __init__(self, given: Callable[..., Any], beside: Any = None) -> None:
         # The function judged where there is no candidate, and the one that is traced:
         # that given to `torch.compile`, whose result has no trace.
         plain = getattr(given, "_torchdynamo_orig_callable", given)
@@ -46,7 +46,13 @@ class TorchSubject:
         self.name, self._costs = name_of(self.function), dict[Any, Cost]()
         is_module = isinstance(self.function, torch.nn.Module)
         self.module: Any = self.function if is_module else None
-        self._names = {*state_of(self.function)}  # not the buffers that a call makes
+        # Not the buffers that a call makes, nor a mask that the candidate does without.
+        mine = state_of(self.function)
+        theirs = {name.removeprefix("_orig_mod.") for name in state_of(beside)}
+        kept = [n for n in mine if n not in theirs and 0 < len(theirs) != len(mine)]
+        learns = any(isinstance(mine[n], torch.nn.Parameter) for n in kept)
+        self.kept = [] if learns else kept
+        self._names = {*mine}.difference(self.kept)
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -153,7 +153,6 @@ class Look:
                 self.far[name] = np.concatenate([one[2] for one in ones if one[0]])
                 continue
             worst = np.unravel_index(int(places[0]), given[name].shape)
-            moved = abs(float(given[name][worst]) - right)
             judgement = Judgement(
                 name,
                 "agree",
@@ -162,7 +161,7 @@ class Look:
                 worst_index=tuple(int(i) for i in worst),
                 got=float(given[name][worst]),
                 expected=right,
-                radius=moved / ratio if ratio else 0.0,
+                radius=abs(float(given[name][worst]) - right) / ratio if ratio else 0.0,
                 radius_kind="least",
                 compute=self.arithmetic.name,
             )
