@@ -351,8 +351,7 @@ def planned(
     for regime in map(REGIMES.__getitem__, dict.fromkeys((*FIRST, *REGIMES))):
         if regime.name in used.FOREIGN or (small == specs and regime in OWN_SHAPE):
             continue
-        axes = max((len(s.shape) for s in small if s.is_inexact), default=0)
-        if axes >= regime.axes:
+        if max((len(s.shape) for s in small if s.is_inexact), default=0) >= regime.axes:
             for at in special.get(regime.name, [small]):
                 if at == small or regime.name == "empty" or admitted(at):
                     yield make(regime, at, thorough=regime.name == "normal")

@@ -330,8 +330,7 @@ class Draws:
         """
         given = (n.attributes.get("info") for n in self._paths.get(node, [node]))
         casts = [1 - int(np.log2(info.eps)) for info in given if info]
-        step = arithmetic_of(node, self.errors.arithmetic).step
-        digits = min([step.digits, *casts])
+        digits = min([arithmetic_of(node, self.errors.arithmetic).step.digits, *casts])
         value = np.asarray(node.value)  # random numbers are NumPy's
         part = np.where(np.isfinite(value), np.frexp(value)[0], 0.0)
         mixed = np.rint(np.ldexp(np.abs(part), digits)).astype(np.uint64)

@@ -354,8 +354,7 @@ def is_clear(ratios: Sequence[float], noises: Sequence[float], least: float) -> 
         found = resampled(ratios[:count])
         verdict = verdict_on(found, resampled(noises[:count]), same=least)
         beyond = found.low > 1 + least or found.high < 1 / (1 + least)
-        settled = beyond or verdict == "no difference"
-        answers.add(verdict if settled else "not resolved")
+        answers.add(verdict if beyond or verdict == "no difference" else "not resolved")
     return len(answers) == 1 and "not resolved" not in answers
 
 

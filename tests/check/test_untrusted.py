@@ -120,16 +120,16 @@ CHEATS = {
 REACHING = ("k2", "k8", "k9", "k12")
 
 
-def written(tmp_path, before="", wrong="False"):
-    (tmp_path / "problem.py").write_text(PROBLEM)
+def written(tmp_path, before="", wrong="False", problem=PROBLEM):
+    (tmp_path / "problem.py").write_text(problem)
     solution = SOLUTION.format(before=before, wrong=wrong)
     (tmp_path / "solution.py").write_text(solution)
     return [str(tmp_path / name) for name in ("problem.py", "solution.py")]
 
 
-def checked(tmp_path, *cheat, seed=None, steps=64, untrusted=True):
+def checked(tmp_path, *cheat, seed=None, steps=64, untrusted=True, **problem):
     """What the command's own process answers; the solution has others."""
-    files = written(tmp_path, *cheat)
+    files = written(tmp_path, *cheat, **problem)
     asked = {"kernelbench": files, "candidate": files[1], "dtypes": [], "repro": False}
     asked |= {"untrusted": untrusted, "timeout": 60.0, "seed": seed}
     return answered({**asked, "choice": {"train": steps}})
@@ -145,6 +145,20 @@ def test_an_honest_solution_passes_and_its_seed_can_be_repeated(tmp_path):
         for one in (found, again)
     )
     assert numbers == repeated
+
+
+@pytest.mark.parametrize("untrusted", [True, False])
+def test_a_solution_may_do_without_a_buffer_of_the_problem(tmp_path, untrusted):
+    """As a mask beside `is_causal`: KernelBench's MinGPT has one."""
+    made = "self.linear = nn.Linear(12, 5)"
+    problem = PROBLEM.replace(
+        made, f"{made}\n        self.register_buffer('twos', 2 * torch.ones(5))"
+    ).replace("self.linear(x))", "self.linear(x) * self.twos / 2)")
+    found = checked(tmp_path, problem=problem, untrusted=untrusted)
+    assert found.get("passes"), found
+    assert "buffers of the reference alone: twos" in found["text"]
+    found = checked(tmp_path, "", "True", problem=problem, untrusted=untrusted)
+    assert not found.get("passes"), found
 
 
 @pytest.mark.parametrize("cheat", CHEATS)

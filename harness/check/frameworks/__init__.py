@@ -69,6 +69,7 @@ class Elsewhere:
     """A candidate in a process of its own; see `subjects.apart`."""
 
     missing: list[str]
+    names: list[str]  # of a module's parameters and buffers
     observe: Any
     train: Any
 

@@ -278,7 +278,8 @@ def main() -> None:
             return
         try:
             if what == "load":
-                training, found = Training(loaded(*given)), None
+                training = Training(model := loaded(*given))
+                found = [*_own(model)] if isinstance(model, torch.nn.Module) else []
             else:
                 found = getattr(training, what)(*given)
             said = {"found": tree_map(packed, found)}

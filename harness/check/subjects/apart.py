@@ -58,7 +58,7 @@ class Apart(Elsewhere):
         self._process: Process | None = None
         self._has_trained = False
         try:
-            self._asked(None, seconds, *self._named)
+            self.names = self._asked(list[str], seconds, *self._named)
         except Raised as error:
             self.close()
             raise ValueError(f"the candidate cannot be loaded: {error}") from None
@@ -73,7 +73,7 @@ class Apart(Elsewhere):
     def observe(self, call: Any, *how: Any) -> Observation[Tensor]:
         """`runs.observe` for the reference's call; Raised where the candidate does."""
         if self._has_trained:  # load it again, unchanged by the training
-            self._asked(None, self._seconds, *self._named)
+            self._asked(list[str], self._seconds, *self._named)
             self._has_trained = False
         given = call.args, call.kwargs, call.state, call.draws, call.results
         asked = self._seconds, "observe", OBSERVED, given, *how
@@ -89,7 +89,7 @@ class Apart(Elsewhere):
         if process is None:
             process = self._process = self._begun()
             if request != self._named:
-                self._asked(None, self._seconds, *self._named)
+                self._asked(list[str], self._seconds, *self._named)
 
         def limited() -> None:
             """Kill the process where it takes half of the memory."""

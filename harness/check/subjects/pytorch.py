@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 from gradwatch.harness.check.choice import Trial
 from gradwatch.harness.check.examine import Bench
-from gradwatch.harness.check.frameworks import Bound, runs
+from gradwatch.harness.check.frameworks import Bound, Elsewhere, runs
 from gradwatch.harness.check.frameworks.pytorch import require_fit
 from gradwatch.harness.check.frameworks.runs import Tensor, floating
 from gradwatch.harness.judging.orders import derivatives
@@ -48,7 +48,8 @@ class TorchSubject:
         self.module: Any = self.function if is_module else None
         # Not the buffers that a call makes, nor a mask that the candidate does without.
         mine = state_of(self.function)
-        theirs = {name.removeprefix("_orig_mod.") for name in state_of(beside)}
+        other = beside.names if isinstance(beside, Elsewhere) else state_of(beside)
+        theirs = {name.removeprefix("_orig_mod.") for name in other}
         kept = [n for n in mine if n not in theirs and 0 < len(theirs) != len(mine)]
         learns = any(isinstance(mine[n], torch.nn.Parameter) for n in kept)
         self.kept = [] if learns else kept

@@ -543,8 +543,7 @@ def _pow(at: At) -> Error:
     through_zero = (da > 0) & (np.abs(a) <= da)
     moved = moved + np.where(through_zero, at.v, 0.0)  # down to 0 in between
     moved = np.where(through_zero & (b - db < 0), np.inf, moved)
-    certain = ~((da > 0) | (db > 0))
-    return np.where(certain, 0.0, moved / at.u) + one_rounding(at)
+    return np.where(~((da > 0) | (db > 0)), 0.0, moved / at.u) + one_rounding(at)
 
 
 def _atan2(at: At) -> Error:
