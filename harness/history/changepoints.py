@@ -311,8 +311,7 @@ def variances_of(sums: Values) -> tuple[Values, int]:
         slope = (growth[-1] - growth[-3]) / (known[-1] - known[-3])
         curve += slope * np.maximum(logs - known[-1], 0)
     variances = np.exp(curve - logs)
-    best = int(np.argmin(variances[:FURTHEST])) + 1
-    reach = max(best, min(NEAREST, count // 2))
+    reach = max(int(np.argmin(variances[:FURTHEST])) + 1, min(NEAREST, count // 2))
     return np.concatenate([[np.inf], variances]), reach
 
 

@@ -72,5 +72,4 @@ def cuts(shapes: Iterable[Sequence[int]]) -> Iterator[Cut]:
         for shorter in dict.fromkeys((1, length // 2, length // 2 + 1, length - 1)):
             for start in dict.fromkeys((0, length - shorter)):
                 if 0 < shorter < length:
-                    kept = slice(start, start + shorter)
-                    yield partial(_cut, length, kept, axis)
+                    yield partial(_cut, length, slice(start, start + shorter), axis)

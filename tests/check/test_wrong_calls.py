@@ -214,7 +214,12 @@ def test_a_buffer_that_one_module_alone_has_is_its_own(mask):
     wrong = Masked(not mask)
     wrong.qkv.register_forward_hook(lambda _, inputs, y: y * 1.01 - 0.01 * y.detach())
     assert not check(Masked(mask), wrong, [x], quick=True).passes
-    lacking = Masked(not mask)
+    lacking, turned = Masked(not mask), Masked(not mask)
+    turned.qkv.weight = nn.Parameter(turned.qkv.weight.detach().T)
+    with pytest.raises(
+        ValueError, match="qkv[.]weight 4x12[^;]*; expected qkv[.]weight 12x4"
+    ):
+        check(Masked(mask), turned, [x], quick=True)
     lacking.qkv.bias = None
     with pytest.raises(ValueError, match="parameters are not the reference's"):
         check(Masked(mask), lacking, [x], quick=True)

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 Tensor = torch.Tensor
@@ -231,14 +232,16 @@ def matched(
     mine = {name.removeprefix("_orig_mod."): name for name in own}
     made = (own[mine[name]] for name in mine.keys() - {*names})  # buffers, as it runs
     if mine.keys() >= {*names} and not any(t.requires_grad for t in made):
-        return [mine[name] for name in names]
+        pairs = [(own[mine[n]], t.shape) for n, t in zip(names, tensors, strict=True)]
+        if all(is_lazy(p) or p.shape == s or not p.requires_grad for p, s in pairs):
+            return [mine[name] for name in names]
     has = {n: tuple(t.shape) for n, t in own.items()}
     expected = {n: tuple(t.shape) for n, t in zip(names, tensors, strict=True)}
     if list(has.values()) == list(expected.values()):
         return list(own)
     raise ValueError(
         f"the candidate's parameters are not the reference's: {_listed(has)}; expected "
-        f"{_listed(expected)}"
+        f"{_listed(expected)} (which a plain function is given after its inputs)"
     )
 
 
