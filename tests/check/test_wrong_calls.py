@@ -216,9 +216,7 @@ def test_a_buffer_that_one_module_alone_has_is_its_own(mask):
     assert not check(Masked(mask), wrong, [x], quick=True).passes
     lacking, turned = Masked(not mask), Masked(not mask)
     turned.qkv.weight = nn.Parameter(turned.qkv.weight.detach().T)
-    with pytest.raises(
-        ValueError, match="qkv[.]weight 4x12[^;]*; expected qkv[.]weight 12x4"
-    ):
+    with pytest.raises(ValueError, match=r"weight 4x12.*expected qkv.weight 12x4"):
         check(Masked(mask), turned, [x], quick=True)
     lacking.qkv.bias = None
     with pytest.raises(ValueError, match="parameters are not the reference's"):
