@@ -510,8 +510,7 @@ def _ramp(cuts: list[int], trace: Trace) -> Jump | None:
     values = np.diff(trace.sums[start : end + 1])
     first, last = np.triu_indices(GRID)
     starts = np.linspace(0, count - RAMP, GRID)[first]
-    ends = np.linspace(RAMP, count, GRID)[last]
-    lengths = (ends - starts)[:, None]
+    lengths = (np.linspace(RAMP, count, GRID)[last] - starts)[:, None]
     shapes = np.clip((np.arange(count) - starts[:, None]) / lengths, 0, 1)
     shapes -= shapes.mean(axis=1, keepdims=True)
     weights = (shapes**2).sum(axis=1)

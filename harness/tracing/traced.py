@@ -129,10 +129,11 @@ class Traced:
     def graph(self, dtype: DTypeLike = np.float64) -> Graph:
         """The graph for these inputs, evaluated in float64 or longdouble."""
         with in_type(np.dtype(dtype)) as ran, graph.as_run(ran, array_of):
-            # Copies, as the caller may write to its tensors; whole numbers are exact.
+            # Copies, as the caller may write to its tensors: widening makes one.
+            own = (t.clone() if t.itemsize > 4 else t for t in self.tensors)
             given = {
-                n: constant(np.array(array_of(t))) if is_inexact(t) else t.cpu()
-                for n, t in zip(self.names, self.tensors, strict=True)
+                n: constant(array_of(t)) if is_inexact(t) else t.cpu()
+                for n, t in zip(self.names, own, strict=True)
             }
             returned, read = interpret(self, [*given.values()])
             outputs = {
