@@ -14,7 +14,7 @@ def _cases() -> list[str]:
 
     return [
         case_name(op.name, name, case.name, dtype)
-        for op in [load_op(name) for name in op_names()]
+        for op in map(load_op, op_names())
         for name, regime in REGIMES.items()
         for case in regime.cases(op)
         for dtype in ("float32", "float64")

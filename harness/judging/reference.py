@@ -6,7 +6,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,9 +104,8 @@ class Reference:
 
     def __init__(self, asked: Asked) -> None:
         require_subnormals()
-        # A question keeps its answer: it must not be kept by that in turn.
-        self._asked = Asked(**{f.name: getattr(asked, f.name) for f in fields(Asked)})
-        self.dtype = asked.dtype
+        # A copy: a question keeps its answer, which must not keep it in turn.
+        self.dtype, self._asked = asked.dtype, replace(asked)
         self.arithmetics = arithmetics(asked.dtype, asked.compute)
         wide = wider(PRECISIONS[asked.dtype])
         self.wide, self.build = name_of(wide), functools.partial(asked.build, wide)

@@ -161,13 +161,13 @@ def test_parts_of_a_gradient_that_cancel_are_added_up_in_any_order(name, order):
     function = CANCELLED[name]
     given = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0)).unbind()
     assert check(function, None, given, quick=True, order=order).passes
+    if order == "jvp":  # which a custom Function without `jvp` does not have
+        return
     for factor in (0.0, 1.0001, -1.0):
 
         def wrong(x, y, factor=factor):
             return function(x, Wrong.apply(lambda y: y * 1, lambda d: factor * d, y))
 
-        # A custom Function without `jvp` has no forward mode.
-        order = "vjp" if order == "jvp" else order
         assert check(function, wrong, given, quick=True, order=order).failures
 
 
