@@ -72,13 +72,13 @@ def autograd_tensorflow(tf, x, target):
 
 @op.implement("custom")
 class BceWithLogits:
-    """As a softplus less x * t: the slopes are s(x) and t."""
+    """The softplus of x less x * t: the slopes are s(x) and t."""
 
     @staticmethod
     def forward(ctx, x, target):
         ctx.save_for_backward(x, target)
-        softplus = x.clamp(min=0) + (-x.abs()).exp().log1p()
-        return (softplus - x * target).mean()
+        # The small one last: where x is large and t is 1, it is all that is left.
+        return (x.clamp(min=0) - x * target + (-x.abs()).exp().log1p()).mean()
 
     @staticmethod
     def backward(ctx, dloss):
