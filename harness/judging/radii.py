@@ -198,9 +198,8 @@ def underflow_of(order: Sequence[Node], longest: int, stored: Precision) -> floa
 
     Two products a term, and two at the end, times numbers up to the largest leaf.
     """
-    sizes = (
-        np.max(np.abs(v), initial=1.0, where=np.isfinite(v))
-        for v in (node.value for node in order if node.primitive is None)
-        if v.dtype.kind == "f"
-    )
-    return 2 * (longest + 1) * float(max(sizes, default=1.0)) * stored.floor
+    leaves = [n.value for n in order if n.primitive is None and n.dtype.kind == "f"]
+    finite = [(v, np.isfinite(v)) for v in leaves]
+    top = max((v.max(initial=1.0, where=some) for v, some in finite), default=1.0)
+    low = min((v.min(initial=-1.0, where=some) for v, some in finite), default=-1.0)
+    return 2 * (longest + 1) * float(max(top, -low)) * stored.floor

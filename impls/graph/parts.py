@@ -138,6 +138,7 @@ class Parts:
         for places, n in zip(at, shape, strict=True):
             asked = np.zeros(n, bool)
             asked[places if places.size else 0] = True
+            asked |= 2 * np.count_nonzero(asked) > n  # most is not copied to leave some
             box.append(np.flatnonzero(asked))
             inside.append((np.cumsum(asked) - 1)[places])
         held = self.part(source, (*ahead, *box))

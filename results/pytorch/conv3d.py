@@ -3,7 +3,7 @@
 So does oneDNN's backward where a padded input is less deep than the kernel (2 and 3, as
 behind the strides of a 3-D ResNet), and one side has 16 channels or more: slices are
 nan, 1e36, or numbers like any others, another time others. Seen with AVX-512. Right are
-AVX2, float32, float16 and torch.backends.mkldnn.flags(enabled=False).
+AMX, AVX2, float32, float16 and torch.backends.mkldnn.flags(enabled=False).
 """
 
 import sys

@@ -318,13 +318,13 @@ class Look:
         stored, step = self.arithmetic.stored, self.arithmetic.step
         once = stored.roundoff if stored is not step else 0.0
         ratios, left = list[tuple[float, int, float]](), [np.zeros(0, np.intp)]
-        there, off = [np.zeros(0)], [np.zeros(0)]
-        sides = got.reshape(-1), value.reshape(-1)
+        errors = np.empty_like(value, shape=value.size)
+        sides = got.reshape(-1), value.reshape(-1), errors
         block = value.size if isinstance(value, graph.Foreign) else BLOCK
-        space = np.empty_like(value, shape=(2, min(block, value.size)))
+        space = np.empty_like(value, shape=min(block, value.size))
         for start in range(0, value.size, block):
-            given, right = (side[start : start + block] for side in sides)
-            error, ratio = space[:, : right.size]
+            given, right, error = (side[start : start + block] for side in sides)
+            ratio = space[: right.size]
             np.copyto(error, given)  # a third faster than to subtract of two dtypes
             error -= right
             np.abs(error, out=error)
@@ -336,14 +336,13 @@ class Look:
             worst = int(ratio.argmax())
             if not ratio[worst] <= sure:  # true for nan
                 more = np.flatnonzero(~(ratio <= sure))
-                left.append(more + first + start)
-                there.append(right[more])
-                off.append(error[more])
+                left.append(more + start)
                 ratio[more] = 0.0
                 worst = int(ratio.argmax())
             most = float(ratio[worst]) / unit
             ratios.append((most, first + start + worst, float(right[worst])))
-        return ratios, np.concatenate(left), np.concatenate(there), np.concatenate(off)
+        far = np.concatenate(left)
+        return ratios, far + first, sides[1][far], errors[far]
 
     def _sampled_of(self, nodes: Mapping[str, Node]) -> dict[str, tuple[float, float]]:
         """The vacuous shares of samples by their bounds, and least sharp magnitudes.

@@ -200,8 +200,8 @@ def running_errors(
             if moves(node):
                 size = computed(node, *(errors.sizes[s] for s in node.inputs))
             else:
-                size = node.value.astype(np.float64)
-                np.abs(size, out=size)
+                size = as_array(node.value, np.float64)
+                size = np.abs(size) if np.signbit(size).any() else size
             errors.sizes[node] = size
             errors.errors[node] = _error(node, errors)
             if absorbs(node, *lost(arithmetic, node)):
@@ -288,7 +288,9 @@ def _difference(at: At) -> Error:
     An algorithm that centres twice is immune to the mean's error, another is not.
     """
     error = _sum(at)
-    return error + at.b if is_mean(*at.node.inputs[::-1]) else error
+    if is_mean(*at.node.inputs[::-1]):
+        error += at.b
+    return error
 
 
 def is_mean(node: Node, source: Node) -> bool:
@@ -328,7 +330,7 @@ def _error(node: Node, errors: Errors) -> Error:
         exact = held == node.value
         if exact.all():
             errors.peaks[node] = 0.0
-            return np.zeros_like(size)
+            return np.broadcast_to(np.zeros_like(size, shape=()), size.shape)
         off = np.abs(held - node.value)
         lost = np.maximum(size * step.roundoff, off.astype(np.float64))
         lost /= errors.arithmetic.step.roundoff
@@ -358,23 +360,22 @@ def _settled(error: Error, size: Error) -> Error:
 
 def _sum(at: At) -> Error:
     """E of a sum: 0 for whole numbers, and beside an exact zero."""
-    a, b, error = at.a, at.b, at.v
+    a, b = at.a, at.b
     sure_a, sure_b = (e == 0 for e in at.known)
     exact = (sure_a & (a == 0)) | (sure_b & (b == 0))
     if np.count_nonzero(whole := sure_a & sure_b):
         whole &= (np.rint(a) == a) & (np.rint(b) == b)
         exact |= whole & (at.v <= 1 / at.roundoff)
-    if np.count_nonzero(exact):
-        error = np.where(exact, 0.0, error)
+    error = np.where(exact, 0.0, at.v)
     for carried in at.inexact:
         if carried is not None:
-            error = error + carried
+            error += carried
     return error
 
 
 def _product(at: At) -> Error:
     (ea, eb), a, b = at.inexact, at.a, at.b
-    error = rounded = one_rounding(at, at.underflow)
+    error = one_rounding(at, at.underflow)
     # A mask selects: nothing is rounded. But a scalar 1 says that a step rounds, and of
     # several maxima each may have a share.
     chosen = {operation(unmoved(n)) for n in at.node.inputs}.intersection(SELECTIONS)
@@ -382,14 +383,15 @@ def _product(at: At) -> Error:
         if mask.ndim and not (chosen or e.any()) and ((mask == 0) | (mask == 1)).all():
             error = np.where(at.v < at.arithmetic.step.smallest, at.underflow, 0.0)
     if ea is not None:
-        error = error + b * ea
+        error += b * ea
     if eb is not None:
-        error = error + (a if ea is None else a + at.u * ea) * eb
+        error += (a if ea is None else a + at.u * ea) * eb
     if error.size and largest(error) < np.inf:  # false for nan
         return error
     (ea, eb) = at.e
     # An exact zero stays zero, whatever finite number it is multiplied by.
-    return _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb) + rounded
+    carried = _times(b, ea) + _times(a, eb) + at.u * _times(ea, eb)
+    return carried + one_rounding(at, at.underflow)
 
 
 def _times(a: Error, b: Error) -> Error:
@@ -440,9 +442,9 @@ def _reduction(at: At) -> Error:
     if terms(at.node) == 1:
         return computed(at.node, at.e[0])
     if at.sums == 1:
-        return computed(at.node, at.e[0] + at.a)
+        return computed(at.node, at.e[0]) + computed(at.node, at.a)
     # Added up in a wider type: one rounding of the result.
-    return computed(at.node, at.e[0] + at.sums * at.a) + at.v
+    return computed(at.node, at.e[0]) + at.sums * computed(at.node, at.a) + at.v
 
 
 def _scattered(at: At) -> Error:
@@ -513,7 +515,8 @@ def one_rounding(at: At, underflow: Error | float | None = None) -> Error:
     if not exact_at_one(at.node):
         return rounded
     wide = np.finfo(at.node.dtype).eps / at.u  # the wide type's own
-    return np.where(np.abs(at.node.value) == 1, wide, rounded)
+    one = (at.node.value == 1) | (at.node.value == -1)
+    return np.where(one, wide, rounded) if one.any() else rounded
 
 
 def exact_at_one(node: Node) -> bool:
