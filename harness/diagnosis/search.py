@@ -104,11 +104,12 @@ class Case:
         given = {n: np.asarray(a, right.wide) for n, a in got.items() if a is not None}
         shapes = {n: value.shape for n, value in self.right.items()}
         self.got = {n: a for n, a in given.items() if a.shape == shapes.get(n)}
+        self.tolerance = {n: allowed(right, ties, n) for n in self.got}
+        known = {n for n, room in self.tolerance.items() if np.isfinite(room).any()}
         wrong = (j.tensor for j in judgements if j.verdict in WRONG)
-        self.wrong = [name for name in wrong if name in self.got]
+        self.wrong = [name for name in wrong if name in known]
         ends = {n: self.sweep.tensors[n].inputs[0] for n in self.wrong}
         self.outputs = {n: y for n, y in ends.items() if y not in self.sweep.flows}
-        self.tolerance = {n: allowed(right, ties, n) for n in self.got}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.step.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff

@@ -171,3 +171,20 @@ def test_the_words_for_a_sum_name_its_terms_and_not_theirs():
     for _ in range(16):
         terms = terms + terms
     assert sweep.term(terms) == "the sum of a sum of terms"
+
+
+def test_elements_that_may_be_anything_explain_nothing() -> None:
+    """In a part of it each column has scores of its own, which at 1e6 are off by 1."""
+    torch.manual_seed(0)
+    inputs = [2000 * torch.randn(1, 8, 128, 32) for _ in range(3)]
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT / 32**0.5).softmax(-1) @ v
+
+    half = with_backward(lambda v: v.clone(), lambda dv, _: dv * 0.4)
+    wrong = gradwatch.check(
+        attention, lambda q, k, v: attention(q, k, half(v)), inputs, quick=True
+    )
+    (found,) = (one.judgement for one in wrong.failures)
+    assert found.tensor == "dv"
+    assert "zero everywhere" not in found.diagnosis

@@ -360,8 +360,7 @@ def _settled(error: Error, size: Error) -> Error:
 
 def _sum(at: At) -> Error:
     """E of a sum: 0 for whole numbers, and beside an exact zero."""
-    a, b = at.a, at.b
-    sure_a, sure_b = (e == 0 for e in at.known)
+    (a, b), (sure_a, sure_b) = (at.a, at.b), (e == 0 for e in at.known)
     exact = (sure_a & (a == 0)) | (sure_b & (b == 0))
     if np.count_nonzero(whole := sure_a & sure_b):
         whole &= (np.rint(a) == a) & (np.rint(b) == b)
