@@ -105,15 +105,15 @@ class Case:
         shapes = {n: value.shape for n, value in self.right.items()}
         self.got = {n: a for n, a in given.items() if a.shape == shapes.get(n)}
         self.tolerance = {n: allowed(right, ties, n) for n in self.got}
-        known = {n for n, room in self.tolerance.items() if np.isfinite(room).any()}
-        wrong = (j.tensor for j in judgements if j.verdict in WRONG)
-        self.wrong = [name for name in wrong if name in known]
-        ends = {n: self.sweep.tensors[n].inputs[0] for n in self.wrong}
-        self.outputs = {n: y for n, y in ends.items() if y not in self.sweep.flows}
         arithmetic, precision = right.arithmetics[-1], PRECISIONS[right.dtype]
         self.last = right.limit * arithmetic.step.roundoff
         self.digits, self.roundoff = precision.digits, precision.roundoff
         self.wholes = right.radii(ties).wholes() if self.digits < SHARP else {}
+        known = {n for n, room in self.tolerance.items() if np.isfinite(room).any()}
+        wrong = (j.tensor for j in judgements if j.verdict in WRONG)
+        self.wrong = [name for name in wrong if name in known | self.wholes.keys()]
+        ends = {n: self.sweep.tensors[n].inputs[0] for n in self.wrong}
+        self.outputs = {n: y for n, y in ends.items() if y not in self.sweep.flows}
         agree = {j.tensor for j in judgements if j.verdict == "agree"} - {*self.wrong}
         # Zero, as of a key's bias, is right whatever is wrong.
         tells = {n for n in agree & {*self.got} if not zeros_pass(right, n)}
