@@ -25,6 +25,7 @@ from gradwatch.harness.judging.precisions import (
 from gradwatch.harness.judging.rounding import analysis
 from gradwatch.harness.judging.spread import NORMS, Whole, spread, whole
 from gradwatch.impls.graph import Node, as_array, topological_order
+from gradwatch.impls.graph.engine import largest_magnitude
 
 Nodes = Mapping[str, Node]
 
@@ -198,8 +199,6 @@ def underflow_of(order: Sequence[Node], longest: int, stored: Precision) -> floa
 
     Two products a term, and two at the end, times numbers up to the largest leaf.
     """
-    leaves = [n.value for n in order if n.primitive is None and n.dtype.kind == "f"]
-    finite = [(v, np.isfinite(v)) for v in leaves]
-    top = max((v.max(initial=1.0, where=some) for v, some in finite), default=1.0)
-    low = min((v.min(initial=-1.0, where=some) for v, some in finite), default=-1.0)
-    return 2 * (longest + 1) * float(max(top, -low)) * stored.floor
+    leaves = (n.value for n in order if n.primitive is None and n.dtype.kind == "f")
+    sizes = (largest_magnitude(v, 1.0, np.isfinite(v)) for v in leaves)
+    return 2 * (longest + 1) * float(max(sizes, default=1.0)) * stored.floor

@@ -37,6 +37,12 @@ def as_array(value: Any, dtype: Any = None) -> Array:
     return np.asarray(value, dtype)
 
 
+def largest_magnitude(value: Array, least: float = 0.0, where: Any = True) -> Any:
+    """The largest |value|, or `least`, without an array of magnitudes."""
+    top = np.max(value, initial=least, where=where)
+    return np.maximum(top, -np.min(value, initial=-least, where=where))
+
+
 @dataclass(frozen=True)
 class Primitive:
     """A function of arrays, and the VJP rule that returns its gradient as nodes.

@@ -15,6 +15,7 @@ from gradwatch.impls.graph.engine import (
     Node,
     as_array,
     computed,
+    largest_magnitude,
     rounded_to,
     topological_order,
     variable,
@@ -63,9 +64,7 @@ def absorbs(node: Node, share: float, least: float) -> tuple[Array, Array] | Non
     if node.primitive not in _SUMS or node.dtype.kind != "f" or not node.ndim:
         return None
     with np.errstate(all="ignore"):
-        value = node.value  # without an array of magnitudes
-        top = np.maximum(np.max(value, initial=0.0), -np.min(value, initial=0.0))
-        if not top * share > least / 2:
+        if not largest_magnitude(node.value) * share > least / 2:
             return None  # nor is any operand so large
         a, b = (np.abs(source.value) for source in node.inputs)
         pairs = [(a, b), (b, a)]

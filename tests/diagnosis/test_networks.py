@@ -181,9 +181,9 @@ def test_elements_that_may_be_anything_explain_nothing() -> None:
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.mT / 32**0.5).softmax(-1) @ v
 
-    half = with_backward(lambda v: v.clone(), lambda dv, _: dv * 0.4)
+    less = with_backward(lambda v: v.clone(), lambda dv, _: dv * 0.4)
     wrong = gradwatch.check(
-        attention, lambda q, k, v: attention(q, k, half(v)), inputs, quick=True
+        attention, lambda q, k, v: attention(q, k, less(v)), inputs, quick=True
     )
     (found,) = (one.judgement for one in wrong.failures)
     assert found.tensor == "dv"
