@@ -136,8 +136,6 @@ def _gather(*sources: Array, index: Array, batch: int = 0) -> Array:
     return as_array(np.take(whole[0], index, axis=-1) if batch else whole[0][index])
 
 
-#: Number of values that are added up at a time: their positions are moved by 1.
-AT_ONCE = 1 << 22
 #: Number of values of a batch whose positions and sums stay in the cache.
 CACHED = 1 << 15
 
@@ -147,27 +145,17 @@ def _scatter_add(
 ) -> Array:
     count, size = math.prod(shape[:batch]), math.prod(shape[batch:])
     rows, places = values.reshape(count, index.size), index.reshape(-1)
-    total = np.zeros_like(values, shape=(count, size + 1))  # the first: where -1 leads
+    total = np.zeros_like(values, shape=(count, size + 1))  # the last: where -1 leads
     together = max(1, min(count, CACHED // max(index.size, 1)))
     if isinstance(values, Foreign):  # a device has no such cache
         together = count
     if together > 1:
         places = (places + (size + 1) * np.arange(together)[:, None]).reshape(-1)
     for start in range(0, count, together):
-        some = slice(start, start + together)
-        _add_at(total[some].reshape(-1), places, rows[some].reshape(-1))
-    return total[:, 1:].reshape(shape)
-
-
-def _add_at(total: Array, places: Array, values: Array) -> None:
-    """Add values at positions that count from -1."""
-    for start in range(0, values.size, AT_ONCE):
-        terms = values[start : start + AT_ONCE]
-        at = places[start : start + terms.size] + 1
-        if total.dtype == np.float64:  # the same sums, several times as fast
-            total += np.bincount(at, terms, minlength=total.size)
-        else:
-            np.add.at(total, at, terms)
+        some = rows[start : start + together].reshape(-1)
+        there = total[start : start + together].reshape(-1)
+        np.add.at(there, places[: some.size], some)
+    return total[:, :-1].reshape(shape)
 
 
 def _gather_rule(

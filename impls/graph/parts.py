@@ -128,7 +128,7 @@ class Parts:
     def at(self, source: Node, flat: Places, ahead: Box = ()) -> Node:
         """The elements at an array of flat positions behind a batch; -1 gives 0."""
         shape, how = source.shape[len(ahead) :], {"batch": len(ahead)} if ahead else {}
-        if not source.size:
+        if _asks_for_most(flat, math.prod(shape)):
             held = self.part(source, (*ahead, *(None,) * len(shape)))
             return gather(held, index=flat, **how)
         # One place where none is asked for: an axis is never empty if it is broadcast.
@@ -145,6 +145,15 @@ class Parts:
         lengths = held.shape[len(ahead) :]
         index = np.ravel_multi_index(inside, lengths) if inside else some
         return gather(held, index=np.where(flat < 0, -1, index), **how)
+
+
+def _asks_for_most(flat: Places, size: int) -> bool:
+    """Whether flat positions are half of all, or there are none to ask for."""
+    if 2 * flat.size < size:
+        return False
+    asked = np.zeros(size + 1, bool)  # the last: where -1 leads
+    asked[flat] = True
+    return bool(2 * np.count_nonzero(asked[:-1]) >= size)
 
 
 def _meet(key: tuple[bytes | None, ...], box: Box) -> bool:

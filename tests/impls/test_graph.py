@@ -423,16 +423,6 @@ def test_windows_need_a_table_of_one_channel_only():
     np.testing.assert_array_equal(y.value, seen)
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 4, 100])
-def test_a_scatter_adds_up_the_same_some_values_at_a_time(at_once, monkeypatch):
-    monkeypatch.setattr("gradwatch.impls.graph.moves.AT_ONCE", at_once)
-    index = np.array([[2, -1, 0, 2], [1, 2, -1, 0]])
-    node = graph.scatter_add(
-        graph.variable(np.arange(8.0).reshape(2, 4)), index=index, shape=(2, 2)
-    )
-    np.testing.assert_array_equal(node.value, [[9, 4], [8, 0]])
-
-
 def test_values_of_another_shape_than_the_index_are_refused():
     with pytest.raises(ValueError, match=r"shape \(3,\), index of \(2,\)"):
         graph.scatter_add(np.ones(3) * graph.variable(1.0), index=[0, 1], shape=(3,))

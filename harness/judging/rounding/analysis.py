@@ -265,9 +265,10 @@ def terms(node: Node) -> int:
 
 def terms_of_scatter(node: Node) -> NDArray[np.intp]:
     """How many values a scatter_add adds up at each place behind its batch."""
-    places, batch = node.attributes["index"], node.attributes.get("batch", 0)
-    shape, taken = node.shape[batch:], places[places >= 0]
-    return np.bincount(taken, minlength=math.prod(shape)).reshape(shape)
+    shape = node.shape[node.attributes.get("batch", 0) :]
+    counts = np.zeros(math.prod(shape) + 1, np.intp)  # the last: where -1 leads
+    np.add.at(counts, node.attributes["index"], 1)
+    return counts[:-1].reshape(shape)
 
 
 def unmoved(node: Node) -> Node:

@@ -161,7 +161,7 @@ def _embedding(
 ) -> Node:
     """Rows of a table; padding rows have, as documented, no gradient."""
     table, index = as_float(table), as_exact(index)
-    rows = moved(lambda held: held[index], table)
+    rows = graph.gather(table, index=positions(table).numpy().take(index, 0))
     if by_frequency:
         often = torch.bincount(index.reshape(-1), minlength=1)[index][..., None]
         rows = written_over(rows / as_float(often), rows)
