@@ -275,10 +275,9 @@ class Draws:
         step = self.errors.arithmetic.step
         least, end = (step.largest,) * 2 if cut else (step.beyond, np.inf)
         plus, minus = (
-            np.where(np.isfinite(a) & (np.abs(a) >= least), np.copysign(end, a), a)
-            if a.size and not (-step.largest <= a.min() and a.max() <= step.largest)
-            else a
+            np.where(beyond, np.copysign(end, a), a) if beyond.any() else a
             for a in pair
+            for beyond in [np.isfinite(a) & (np.abs(a) >= least)]
         )
         return plus, minus
 

@@ -136,7 +136,7 @@ class Look:
                 compared = self._compared(parts, some, order)
                 self._sampled = self._sampled_of({n: some[n] for n in compared})
                 if self.dtype == "float64":  # the reference may overflow as well
-                    values = (node.value for node in order if node.held)
+                    values = (n.value for n in order if n.held and n.inputs)
                     self.unsure |= not all(np.isfinite(v).all() for v in values)
                 for name, part in parts.items():
                     seen = self._seen(name, some[name], part, compared[name])

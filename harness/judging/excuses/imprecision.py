@@ -74,17 +74,20 @@ def _sum(sums: Precision, at: At, *, full: bool = False) -> Error:
 def _shift_lost(at: At) -> Error:
     """The loss of sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m.
 
-    There is none where they leave no digit of an exponential.
+    There is none where they leave no digit of an exponential. x is computed again.
     """
-    power = at.node.inputs[0]
-    shifted = power.inputs[0] if power.inputs else power
-    if operation(power) != "exp" or operation(shifted) != "subtract":
+    power, moved = at.node.inputs[0], list[Node]()
+    while moves(power) and len(power.inputs) == 1:
+        moved.append(power)
+        (power,) = power.inputs
+    if operation(power) != "exp" or operation(shifted := power.inputs[0]) != "subtract":
         return np.zeros(())
-    shift = np.abs(shifted.inputs[1].value).astype(np.float64)
-    of_each = np.broadcast_to(shift, shifted.shape)
-    most = np.max(of_each, axis=summed_axes(at.node, shifted.shape), initial=0.0)
-    lost = 2 * at.roundoff * most.reshape(at.node.shape)
-    return np.where(lost < 1, at.v * np.expm1(lost) / at.u, 0.0)
+    of_each = np.broadcast_to(np.abs(shifted.inputs[1].value), shifted.shape)
+    for node in reversed(moved):  # heads of it
+        of_each = computed(node, of_each)
+    lost = 2 * at.roundoff * computed(at.node, of_each * at.a) / at.v
+    again = computed(at.node, at.known[0])
+    return np.where(lost < 1, at.v * np.expm1(lost) / at.u + again, 0.0)
 
 
 def _left_out(at: At) -> Error:

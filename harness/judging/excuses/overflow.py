@@ -114,7 +114,7 @@ def _is_same(at: _View, found: Array) -> Mask:
     """A mask of elements whose difference from the value rounding explains."""
     value, error = at.node.value, at.errors.errors[at.node]
     same = as_array((found == value) | np.isnan(value))
-    if value.dtype.kind == "f":
+    if value.dtype.kind == "f" and not same.all():
         near = np.abs(found - value) <= at.errors.reach * error
         same |= np.isfinite(found) & near
     return same
@@ -213,9 +213,10 @@ def _overflowing(at: _View) -> Array:
     if at.peaks is not None:
         beyond |= at.peaks.overflow(node)
     beyond &= np.isfinite(found)
+    if not beyond.any():
+        return found
     infinite = np.copysign(np.inf, node.value)
-    infinite = np.where(_is_same(at, found), infinite, np.nan)
-    return np.where(beyond, infinite, found) if beyond.any() else found
+    return np.where(beyond, np.where(_is_same(at, found), infinite, np.nan), found)
 
 
 def _clashes(at: _View, size: Array) -> Mask:

@@ -439,12 +439,7 @@ def _wave(slope: Callable[[Error], Error]) -> Callable[[At], Error]:
 
 def _reduction(at: At) -> Error:
     """E of a sum over axes: one rounding of each term's magnitude."""
-    if terms(at.node) == 1:
-        return computed(at.node, at.e[0])
-    if at.sums == 1:
-        return computed(at.node, at.e[0]) + computed(at.node, at.a)
-    # Added up in a wider type: one rounding of the result.
-    return computed(at.node, at.e[0]) + at.sums * computed(at.node, at.a) + at.v
+    return computed(at.node, at.e[0]) + (_added(at) if terms(at.node) > 1 else 0.0)
 
 
 def _scattered(at: At) -> Error:
@@ -453,10 +448,12 @@ def _scattered(at: At) -> Error:
     several = terms_of_scatter(node) > 1
     if not several.any():
         return moved
-    added = moved + at.sums * computed(node, at.a)
-    if at.sums != 1:
-        added = added + at.v
-    return np.where(several, added, moved)
+    return np.where(several, moved + _added(at), moved)
+
+
+def _added(at: At) -> Error:
+    """E of adding terms up; in a wider type, with one rounding of the result."""
+    return at.sums * computed(at.node, at.a) + (at.v if at.sums != 1 else 0.0)
 
 
 def _matmul(at: At) -> Error:

@@ -487,3 +487,16 @@ def test_what_overflows_in_the_reference_is_left_to_the_judgement():
     made, _ = problem("rms_norm", "float64", lambda x: x * 1e200)
     got = {"y": np.zeros_like(made.inputs["x"])}
     assert early(made, got) is None
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_masked_score_is_no_overflow_of_the_reference(causal):
+    """It is -inf from the start."""
+    rng = np.random.default_rng(4)
+    names, how = ("q", "k", "v"), {"causal": causal}
+    inputs = dict(zip(names, rng.standard_normal((3, 2, 128, 64)), strict=True))
+    op, dy = catalogue.load_op("attention"), rng.standard_normal((2, 128, 64))
+    y = op.said("manual")(*(a.copy() for a in inputs.values()), **how)[0]
+    made = Problem(op, inputs, [dy], how, dtype="float64")
+    assert early(made, {"y": y})
+    assert early(made, {"y": y * (1 + 1e-12)}) is None

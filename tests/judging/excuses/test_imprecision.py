@@ -1,6 +1,7 @@
 """Careless but honest algorithms are imprecise; a lost term is wrong."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import pytest
 from gradwatch.harness import assert_agrees, judge
 from gradwatch.harness.check import check
 from gradwatch.harness.judging.excuses.imprecision import LONG, _losses
-from gradwatch.harness.judging.precisions import PRECISIONS
+from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
 from gradwatch.harness.judging.radii import Radii
+from gradwatch.harness.judging.rounding.analysis import limit_for
 from gradwatch.harness.judging.verdict import _Tensor
+from gradwatch.impls import graph
 from gradwatch.impls.contract import Op
 
 pytestmark = pytest.mark.usefixtures("undiagnosed")
@@ -671,6 +674,47 @@ def test_a_softmax_may_lose_what_other_honest_logarithms_of_sums_lose(logsumexp,
         dx = off * (dy - p * dy.sum(-1, keepdims=True))
         (j,) = judge("log_softmax", [x], dy, [dx], attributes={"axis": 1})
         assert j.passes is passes, j.message
+
+
+def flash(q, k, v, dy):
+    """The backward of FlashAttention, whose weights are of scores computed anew."""
+    scale = np.float32(q.shape[-1] ** -0.5)
+    s = q @ k.T * scale
+    sums = s.max(-1) + np.log(np.exp(s - s.max(-1, keepdims=True)).sum(-1))
+    back, turned = (np.ascontiguousarray(a[:, ::-1]) for a in (q, k))
+    p = np.exp(back @ turned.T * scale - sums[:, None])
+    ds = p * (dy @ v.T - (dy * (p @ v)).sum(-1, keepdims=True)) * scale
+    return [ds @ k, ds.T @ q, p.T @ dy]
+
+
+def test_weights_of_scores_that_are_computed_anew_are_imprecise():
+    """Where a row has one weight, it is not 1 but exp(1e-5)."""
+    rng = np.random.default_rng(0)
+    given = [*(8 * rng.standard_normal((3, 64, 32))).astype("float32")]
+    dy = rng.standard_normal((64, 32)).astype("float32")
+
+    def found(gradients):
+        return judge("attention", given, dy, gradients, attributes={"causal": False})
+
+    right = flash(*given, dy)
+    assert {j.verdict for j in found(right)} <= {"agree", "imprecise"}
+    for off, i in itertools.product((0.0, -1.0, 1.01, 0.99), range(3)):
+        wrong = [g * np.float32(off if i == j else 1) for j, g in enumerate(right)]
+        assert not found(wrong)[i].passes
+
+
+def test_exponentials_of_some_heads_lose_what_they_lose_beside_others():
+    rng = np.random.default_rng(2)
+    q, k = (graph.variable(4 * a) for a in rng.standard_normal((2, 3, 8, 5)))
+    s = q @ graph.permute_dims(k, (0, 2, 1))
+    e = graph.exp(s - graph.max(s, axis=-1, keepdims=True))
+    some = graph.gather(e, index=np.arange(64, 192).reshape(2, 8, 8))
+    sums = {"all": graph.sum(e, axis=-1), "some": graph.sum(some, axis=-1)}
+    radii = Radii(sums, arithmetics("float32")[0], limit_for(8), 8)
+    errors = radii.careless("float32", (*sums,)).errors.errors
+    honest = radii.errors.errors
+    np.testing.assert_allclose(errors[sums["all"]][1:], errors[sums["some"]])
+    assert (errors[sums["some"]] > 1.1 * honest[sums["some"]]).all()
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
