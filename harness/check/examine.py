@@ -405,8 +405,7 @@ class Bench:
         if traced is None or not asked:
             return found
         turned = traced.turned(self.trial.dtype) if failed else []
-        whole = right.known or (self.trial.thorough and not failed)  # else by parts
-        saved, theirs = self._saved(arrays, found) if whole else (None, set())
+        saved, theirs = self._saved(arrays, found) if right.known else (None, set())
         if not turned and saved is None:
             return found
         run = traced.as_run() if saved is None else traced.keeping(saved)

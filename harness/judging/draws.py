@@ -294,7 +294,7 @@ class Draws:
         if self.grows:  # so is what deviates, such as a sum that is zero but for that
             unit = self.unit * arithmetic_of(node, self.errors.arithmetic).step.roundoff
             # Where a square comes near 0, so does its rounding, and it stays positive.
-            off = (np.abs(side) - np.abs(node.value) for side in pair)
+            off = (np.abs(side) - self.errors.sizes[node] for side in pair)
             widths = [width + np.where(np.isfinite(o), unit * o, 0.0) for o in off]
         moved = [as_array(each * random) for each in widths]
         lower, up = minus - moved[-1], moved[0]

@@ -275,3 +275,14 @@ def test_a_large_tensor_is_judged_at_its_farthest_elements_without_them(monkeypa
     assert failure.judgement.tensor == "dx"
     assert failure.judgement.worst_index == (0, 1000)
     assert not kept
+
+
+def test_a_right_tensor_of_which_parts_are_judged_is_judged_once(monkeypatch):
+    """In 16 bits an element tells little: kept values took as long, and told no more."""
+    kept, causal = [], {"is_causal": True}
+    monkeypatch.setattr(Traced, "keeping", lambda *given: kept.append(given))
+    torch.manual_seed(0)
+    given = [torch.randn(1, 3, 600, 16).half() for _ in range(3)]
+    attention = torch.nn.functional.scaled_dot_product_attention
+    assert gradwatch.check(attention, inputs=given, kwargs=causal, quick=True).passes
+    assert not kept

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from gradwatch.harness.judging.excuses.overflow import Peaks
+from gradwatch.harness.judging.excuses.overflow import Peaks, magnitudes
 from gradwatch.harness.judging.precisions import Array, Precision
 from gradwatch.harness.judging.rounding.analysis import (
     RULES,
@@ -39,7 +39,7 @@ from gradwatch.harness.judging.rounding.analysis import (
     unmoved,
 )
 from gradwatch.harness.judging.rounding.thresholds import UNIT
-from gradwatch.impls.graph import PRIMITIVES, Node, as_array
+from gradwatch.impls.graph import PRIMITIVES, Node, as_array, topological_order
 from gradwatch.impls.graph.engine import summed_axes
 
 Rule = Callable[[At], Error]
@@ -52,6 +52,8 @@ MOST = 1 << 24
 TOGETHER = 1 << 20
 #: Elements of a row from which NumPy adds rows several times as fast as it accumulates.
 LONG = 1 << 9
+#: Roundoff of scores that are computed again, at most; share that a weight may lose.
+AGAIN, LITTLE = 2.0**-23, 1 / 8
 
 #: Products that lie between e and 1 + e in the gradient of log(1 + e).
 DEEP = 4
@@ -74,7 +76,8 @@ def _sum(sums: Precision, at: At, *, full: bool = False) -> Error:
 def _shift_lost(at: At) -> Error:
     """The loss of sum(exp(x - m)) as exp(logsumexp(x) - m): two roundings of m.
 
-    There is none where they leave no digit of an exponential. x is computed again.
+    Of x, too, if it is a product that is computed again. There is none where little is
+    left of an exponential.
     """
     power, moved = at.node.inputs[0], list[Node]()
     while moves(power) and len(power.inputs) == 1:
@@ -82,12 +85,18 @@ def _shift_lost(at: At) -> Error:
         (power,) = power.inputs
     if operation(power) != "exp" or operation(shifted := power.inputs[0]) != "subtract":
         return np.zeros(())
-    of_each = np.broadcast_to(np.abs(shifted.inputs[1].value), shifted.shape)
+    (x, shift), again = shifted.inputs, np.zeros(power.shape)
+    behind = topological_order([x])
+    if products := [i for i, n in enumerate(behind) if operation(n) == "matmul"]:
+        terms = magnitudes(behind[products[-1] :])[x]
+        again = np.where(power.value > 0, power.value * terms, 0.0)
+    sizes = np.broadcast_to(np.abs(shift.value), power.shape)
     for node in reversed(moved):  # heads of it
-        of_each = computed(node, of_each)
-    lost = 2 * at.roundoff * computed(at.node, of_each * at.a) / at.v
-    again = computed(at.node, at.known[0])
-    return np.where(lost < 1, at.v * np.expm1(lost) / at.u + again, 0.0)
+        sizes, again = computed(node, sizes), computed(node, again)
+    lost = 2 * at.roundoff * computed(at.node, sizes * at.a) / at.v
+    again = min(2.0, AGAIN / at.roundoff) * computed(at.node, again)
+    found = np.where(at.u * again < LITTLE * at.v, again, 0.0)
+    return found + np.where(lost < 1, at.v * np.expm1(lost) / at.u, 0.0)
 
 
 def _left_out(at: At) -> Error:

@@ -115,8 +115,7 @@ def _is_same(at: _View, found: Array) -> Mask:
     value, error = at.node.value, at.errors.errors[at.node]
     same = as_array((found == value) | np.isnan(value))
     if value.dtype.kind == "f" and not same.all():
-        near = np.abs(found - value) <= at.errors.reach * error
-        same |= np.isfinite(found) & near
+        same |= np.isfinite(found) & (np.abs(found - value) <= at.errors.reach * error)
     return same
 
 
@@ -369,21 +368,21 @@ def cancels(value: Array, size: Array) -> Mask:
 def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array]:
     """Each node's magnitude if all terms of sums and products had the same sign.
 
-    Other functions give |value|. With `lost`, so does every element that cancellation
-    leaves more than half of the digits of float64.
+    Other functions give |value|, as does what is not in the order. With `lost`, so does
+    every element that cancellation leaves more than half of the digits of float64.
     """
     sizes: dict[Node, Array] = {}
     for node in order:
         name = operation(node)
-        terms = [sizes[source] for source in node.inputs]
+        terms = [sizes[n] if n in sizes else np.abs(n.value) for n in node.inputs]
         if name == "divide":  # the divisor's terms are not its own
             sizes[node] = np.abs(terms[0] / node.inputs[1].value)
         elif name == "where":
             sizes[node] = np.where(node.inputs[0].value, *terms[1:])
-        elif name and _multiplies(node):
+        elif name == "subtract":
+            sizes[node] = as_array(terms[0] + terms[1])
+        elif name and (_multiplies(node) or RULES[name].adds):
             sizes[node] = np.abs(computed(node, *terms))
-        elif name and RULES[name].adds:
-            sizes[node] = np.abs(_added(node, terms))
         else:
             sizes[node] = np.abs(node.value)
         if lost:
@@ -391,12 +390,6 @@ def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array
             gone = left <= np.finfo(float).eps ** 0.5 * size
             sizes[node] = np.where(gone, size, left)
     return sizes
-
-
-def _added(node: Node, terms: Sequence[Array]) -> Array:
-    """The sum of all terms, also of those that the node subtracts."""
-    subtracts = operation(node) == "subtract"
-    return as_array(terms[0] + terms[1]) if subtracts else computed(node, *terms)
 
 
 def _multiplies(node: Node) -> bool:
@@ -447,8 +440,7 @@ def _ends(node: Node, given: Sequence[Ends]) -> Ends:
 
 def _log2(size: Array) -> Exponents:
     """log2 of a magnitude; 0 where that is zero, infinite or nan."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exponent = np.log2(size).astype(np.float64)
+    exponent = np.log2(size).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)
 
 
@@ -467,5 +459,5 @@ def _total(node: Node, exponents: list[Exponents]) -> Exponents:
     near = largest - min(finite) < -np.finfo(np.float64).minexp
     wide: Any = np.float64 if near else np.longdouble  # five times as slow
     terms = [np.exp2(e.astype(wide) - largest) for e in exponents]
-    exponent = (np.log2(_added(node, terms)) + largest).astype(np.float64)
+    exponent = (np.log2(computed(node, *terms)) + largest).astype(np.float64)
     return np.where(np.isfinite(exponent), exponent, 0.0)
