@@ -278,7 +278,7 @@ def test_a_large_tensor_is_judged_at_its_farthest_elements_without_them(monkeypa
 
 
 def test_a_right_tensor_of_which_parts_are_judged_is_judged_once(monkeypatch):
-    """In 16 bits an element tells little: kept values took as long, and told no more."""
+    """In 16 bits an element tells little: kept values told no more, in as long."""
     kept, causal = [], {"is_causal": True}
     monkeypatch.setattr(Traced, "keeping", lambda *given: kept.append(given))
     torch.manual_seed(0)
