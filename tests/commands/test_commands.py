@@ -102,7 +102,7 @@ def test_a_wrong_backward_disagrees_and_is_named(tmp_path):
     told = " ".join(done.stdout.split())
     assert done.returncode == 1
     assert re.search(r"cube\[normal-4-float(32|64)\] numpy_manual disagree", told)
-    assert "diagnosis: dy is divided by x" in told
+    assert "diagnosis: dy is divided by x" in told, told
     assert "outlier: numpy_manual against 2 others" in told
     for part in ("dx[", "got", "expected", "rounding radius"):
         assert part in told
