@@ -70,7 +70,7 @@ def slices_of(node: Node) -> str:
     (x, *more), index = node.inputs, node.attributes["index"].ravel()
     ahead = node.attributes.get("batch", 0)
     said, shape = [":"] * ahead, x.shape[ahead:]
-    if more or not shape or not index.size:
+    if more or not shape or not index.size or (np.diff(index) < 1).any():
         return ""
     grid = [np.unique(i) for i in np.unravel_index(np.maximum(index, 0), shape)]
     if not np.array_equal(np.ravel_multi_index(np.ix_(*grid), shape).ravel(), index):
