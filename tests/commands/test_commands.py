@@ -98,6 +98,7 @@ def test_a_wrong_backward_disagrees_and_is_named(tmp_path):
     done = gradwatch(
         *("agree", "--ops", plant(tmp_path, *WRONG), "--regime", "normal"),
         *(*NUMPY, "--backend", "torch_autograd"),
+        fresh=True,  # a process explains a tensor of an op and a backend once
     )
     told = " ".join(done.stdout.split())
     assert done.returncode == 1
