@@ -114,7 +114,7 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
     n, step, y = x.shape[dim], 1, graph.moveaxis(x, dim, -1)
     while step < n:
         earlier = graph.where(np.arange(n) < step, -np.inf, graph.roll(y, step, -1))
-        y = graph.logsumexp(graph.stack((y, earlier), -1), axis=-1)
+        y = graph.logsumexp(graph.stack((y, earlier)), axis=0)
         step *= 2
     return graph.moveaxis(y, -1, dim)
 
