@@ -213,10 +213,12 @@ def _softmax(x: Node, axis: int) -> Node:
 
 def _safe_softmax(x: Node, axis: int) -> Node:
     """Zeros where a whole row is -inf, as under a mask, and no nan in the gradient."""
-    hidden = graph.all(
-        graph.equal(x, -np.inf), axis=axis if x.ndim else None, keepdims=True
-    )
-    return graph.where(hidden, 0.0, _softmax(graph.where(hidden, 0.0, x), axis))
+    if not x.ndim:
+        return graph.where(graph.equal(x, -np.inf), 0.0, x / x)
+    most = graph.stop_gradient(graph.max(x, axis=axis, keepdims=True))
+    hidden = graph.equal(most, -np.inf)
+    e = graph.exp(x - graph.where(hidden, 0.0, most))
+    return e / graph.where(hidden, 1.0, graph.sum(e, axis=axis, keepdims=True))
 
 
 def _log_softmax(x: Node, axis: int) -> Node:
