@@ -317,32 +317,31 @@ class Look:
         sure = SURE * self.room * unit if _rounds(node) else 0.0
         stored, step = self.arithmetic.stored, self.arithmetic.step
         once = stored.roundoff if stored is not step else 0.0
-        ratios, left = list[tuple[float, int, float]](), [np.zeros(0, np.intp)]
+        most, place, left = 0.0, 0, [np.zeros(0, np.intp)]
         errors = np.empty_like(value, shape=value.size)
         sides = got.reshape(-1), value.reshape(-1), errors
         block = value.size if isinstance(value, graph.Foreign) else BLOCK
         space = np.empty_like(value, shape=min(block, value.size))
         for start in range(0, value.size, block):
             given, right, error = (side[start : start + block] for side in sides)
-            ratio = space[: right.size]
+            size = space[: right.size]
             np.copyto(error, given)  # a third faster than to subtract of two dtypes
             error -= right
             np.abs(error, out=error)
-            np.abs(right, out=ratio)
+            np.abs(right, out=size)
             if once:
-                error -= np.minimum(once * ratio, error)
-            ratio += np.nextafter(0, 1)  # instead of a division by zero
-            np.divide(error, ratio, out=ratio)
-            worst = int(ratio.argmax())
-            if not ratio[worst] <= sure:  # true for nan
-                more = np.flatnonzero(~(ratio <= sure))
-                left.append(more + start)
-                ratio[more] = 0.0
-                worst = int(ratio.argmax())
-            most = float(ratio[worst]) / unit
-            ratios.append((most, first + start + worst, float(right[worst])))
+                error -= np.minimum(once * size, error)
+            size *= most  # fewer passes than a division and a maximum
+            if (more := np.flatnonzero(~(error <= size))).size:  # true for nan
+                ratio = error[more] / np.abs(right[more])
+                near = ratio <= sure
+                left.append(more[~near] + start)
+                if near.any():
+                    at = np.where(near, ratio, 0.0).argmax()
+                    most, place = float(ratio[at]), start + int(more[at])
         far = np.concatenate(left)
-        return ratios, far + first, sides[1][far], errors[far]
+        largest = most / unit, first + place, float(sides[1][place])
+        return [largest], far + first, sides[1][far], errors[far]
 
     def _sampled_of(self, nodes: Mapping[str, Node]) -> dict[str, tuple[float, float]]:
         """The vacuous shares of samples by their bounds, and least sharp magnitudes.
@@ -481,7 +480,7 @@ class Least:
                 a, b = map(self._at, other.inputs, there)
                 by = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
             for source, behind, each in zip(other.inputs, there, by, strict=True):
-                ways[source].append((behind, each * slope, depth - 1))
+                ways[source].append((behind, each * slope, depth - (name not in MOVED)))
         return np.asarray(self.unit * np.where(sharp, total, SURE * np.sqrt(squares)))
 
     def _own(self, node: Node, places: Places) -> Error:
@@ -494,36 +493,36 @@ class Least:
         wide = self.wide and name in (*SUMS, "scatter_add", "matmul")
         if wide or node.precision:
             return np.zeros(places.size)
-        if name == "matmul":
+        if name == "matmul" and self._parts.most <= FEW:
             return self._product(node).reshape(-1)[places].astype(np.float64)
-        several: Any = name in SUMS and terms(node) > 1
+        several: Any = name == "matmul" or (name in SUMS and terms(node) > 1)
         if name == "scatter_add":
             several = np.broadcast_to(self._counts(node) > 1, node.shape)
             several = several.reshape(-1)[places]
         if np.any(several):
-            (source,) = node.inputs
-            sizes = Node(node.primitive, (abs(source),), node.attributes)
-            end = self._parts.at(sizes, places)
+            wanted = [_sizes(node)]
+            wanted += self._squares(node) if self._parts.most > FEW else []
+            held = {*(ends := [self._parts.at(n, places) for n in wanted])}
             with graph.computing(graph.computed):
-                graph.forward_dropping([end], lambda n: n is not end and bool(n.inputs))
-            total = end.value * several
-            if self._parts.most > FEW and (behind := self._squares(source)) is not None:
-                behind = graph.computed(node, [behind]).reshape(-1)[places]
-                total = np.sqrt(total * total + behind)
-            return np.asarray(total, np.float64)
+                graph.forward_dropping(ends, lambda n: n not in held and n.inputs != ())
+            total, *squares = (end.value for end in ends)
+            total = functools.reduce(np.hypot, map(np.sqrt, squares), total * several)
+            return np.where(np.isfinite(total), total, 0.0)
         if name and RULES[name].rounds:
             size = np.abs(self._at(node, places))
             return np.where(size == 1, 0.0, size) if exact_at_one(node) else size
         return np.zeros(places.size)
 
-    def _squares(self, node: Node) -> Array | None:
-        """Squares of the roundings of a sum's terms, if these come from one product."""
-        if self._users[node] != 1:
-            return None  # it might cancel
-        if operation(node) == "matmul":
-            return np.square(self._product(node), dtype=np.float64)
-        behind = self._squares(node.inputs[0]) if operation(node) in MOVED else None
-        return None if behind is None else graph.computed(node, [behind])
+    def _squares(self, node: Node) -> list[Node]:
+        """The sum of squares of terms' roundings, if these come from one product."""
+        source = node.inputs[0]
+        if operation(node) == "matmul" or self._users[source] != 1:
+            return []  # it might cancel
+        if operation(source) == "matmul":
+            behind = [graph.square(_sizes(source))]
+        else:
+            behind = self._squares(source) if operation(source) in MOVED else []
+        return [Node(node.primitive, (n,), node.attributes) for n in behind]
 
     def _at(self, node: Node, places: Places) -> Error:
         """The values of a node in float64; computed again, if they were dropped."""
@@ -557,9 +556,14 @@ class Least:
         return self._behind[key][0]
 
 
+def _sizes(node: Node) -> Node:
+    return Node(node.primitive, tuple(map(abs, node.inputs)), node.attributes)
+
+
 def _of_product(node: Node) -> Array:
     """Lower bounds of |a| @ |b| for a matrix product, in float32; 0 on overflow."""
-    a, b = (source.value.astype(np.float32) for source in node.inputs)
+    a, b = (source.value for source in node.inputs)  # fewer terms are a bound as well
+    a, b = (x.astype(np.float32) for x in (a[..., :FEW], b[..., :FEW, :]))
     size: Array = np.abs(a, out=a) @ np.abs(b, out=b)
     # A sum of k products is off by k + 2 roundings; twice that is for their products.
     size *= max(0.0, 1 - (a.shape[-1] + 3) * float(np.finfo(np.float32).eps))

@@ -193,37 +193,31 @@ ON_FLOATS: dict[str, Rule] = {
     "special_i1": _special("special.bessel_i", n=1),
     "special_i0e": _special("special.bessel_ie", n=0),
     "special_i1e": _special("special.bessel_ie", n=1),
-    "_log_softmax": lambda x, axis, half_to_float: _log_softmax(x, axis),
-    "_softmax": lambda x, axis, half_to_float: _softmax(x, axis),
-    "_safe_softmax": lambda x, axis, dtype=None: _safe_softmax(x, axis),
+    "_log_softmax": lambda x, axis, *_: _log_softmax(x, axis if x.ndim else None),
+    "_softmax": lambda x, axis, *_: _softmax(x, axis if x.ndim else None),
+    "_safe_softmax": lambda x, axis, *_: _safe_softmax(x, axis if x.ndim else None),
     **{name: getattr(graph, ours) for name, ours in _COMPARISONS.items()},
 }
 
 
-def _shifted(x: Node, axis: int) -> Node:
+def _shifted(x: Node, axis: int | None) -> Node:
     return x - graph.stop_gradient(graph.max(x, axis=axis, keepdims=True))
 
 
-def _softmax(x: Node, axis: int) -> Node:
-    if not x.ndim:
-        return x / x
+def _softmax(x: Node, axis: int | None) -> Node:
     e = graph.exp(_shifted(x, axis))
     return e / graph.sum(e, axis=axis, keepdims=True)
 
 
-def _safe_softmax(x: Node, axis: int) -> Node:
+def _safe_softmax(x: Node, axis: int | None) -> Node:
     """Zeros where a whole row is -inf, as under a mask, and no nan in the gradient."""
-    if not x.ndim:
-        return graph.where(graph.equal(x, -np.inf), 0.0, x / x)
     most = graph.stop_gradient(graph.max(x, axis=axis, keepdims=True))
     hidden = graph.equal(most, -np.inf)
     e = graph.exp(x - graph.where(hidden, 0.0, most))
     return e / graph.where(hidden, 1.0, graph.sum(e, axis=axis, keepdims=True))
 
 
-def _log_softmax(x: Node, axis: int) -> Node:
-    if not x.ndim:
-        return x - x
+def _log_softmax(x: Node, axis: int | None) -> Node:
     z = _shifted(x, axis)
     return z - graph.log(graph.sum(graph.exp(z), axis=axis, keepdims=True))
 
