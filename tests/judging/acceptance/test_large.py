@@ -9,7 +9,7 @@ import pytest
 
 from gradwatch.harness import judge
 from gradwatch.harness.judging.acceptance import large
-from gradwatch.harness.judging.acceptance.large import SURE, Least, Sample
+from gradwatch.harness.judging.acceptance.large import FEW, SURE, Least, Sample
 from gradwatch.harness.judging.cases import REGIMES, trial
 from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.precisions import PRECISIONS, arithmetics
@@ -312,19 +312,33 @@ def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel(
     unit, place = PRECISIONS["float32"].roundoff, np.zeros(1, int)
     arithmetic = arithmetics("float32")[0]
     (least,) = Least(arithmetic).radii(total, place)
-    expected = SURE * unit * np.hypot(128, np.hypot(64, 64))
-    assert least == pytest.approx(expected, rel=2e-3)  # the product's is in float32
+    assert least == pytest.approx(SURE * unit * np.hypot(128, np.hypot(64, 64)))
     (least,) = Least(arithmetic).radii(cancelled, place)
     assert least <= SURE * unit * np.hypot(128, 128)
 
 
-def test_of_a_long_product_the_least_allows_a_rounding_for_each_of_its_terms():
-    """It is computed in float32, whose sums of 20,000 terms may be .1 % too large."""
-    count = 20_000
-    a, b = (graph.variable(np.ones(shape)) for shape in ((1, count), (count, 1)))
+@pytest.mark.parametrize("most", [FEW, 4 * FEW, 20_000])
+def test_of_a_long_product_the_least_allows_a_rounding_for_each_term_taken(most):
+    """The first of them are added up in float32, where the sum may be too large."""
+    a, b = (graph.variable(np.ones(shape)) for shape in ((1, 20_000), (20_000, 1)))
     unit, arithmetic = PRECISIONS["float32"].roundoff, arithmetics("float32")[0]
-    (least,) = Least(arithmetic).radii(graph.matmul(a, b), np.zeros(1, int), True)
-    assert 0.99 * count < least / unit <= count * (1 - (count + 2) * unit)
+    asked = graph.matmul(a, b), np.zeros(1, int), True
+    (least,) = Least(arithmetic).radii(*asked, most=most)
+    assert 0.99 * most < least / unit <= most
+    assert most > FEW or least / unit <= most * (1 - (most + 2) * unit)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e160, 1e100])
+def test_the_least_is_not_infinite_where_a_square_is(size):
+    """It would accept any number."""
+    a, b = (
+        graph.variable(np.full((2, 3, 64), size)),
+        graph.variable(np.ones((2, 64, 3))),
+    )
+    with np.errstate(over="ignore"):
+        total = graph.sum(graph.matmul(a, b * size), axis=0)
+        least = Least(arithmetics("float64")[0]).radii(total, np.arange(9))
+    assert np.isfinite(least).all()
 
 
 @pytest.mark.parametrize("times", [1, 2])
