@@ -341,8 +341,7 @@ def distances(
 ) -> Pairs:
     """The largest ratio of each two backends that have this tensor, in its shape.
 
-    Only elements with a finite reference and radius count; nan in either has an
-    infinite ratio.
+    Elements with a finite reference and radius count; nan has an infinite ratio.
     """
     truth = right.radii().bounds[tensor]
     found = {name: all_of_it.get(tensor) for name, all_of_it in tensors.items()}

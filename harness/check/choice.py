@@ -191,8 +191,7 @@ class Trial:
             own inputs. A module then keeps its parameters as they are.
         seed: The seed of the cotangents and of the parameters.
         cotangents: Cotangents in place of the regime's.
-        main: The widest type of the caller's tensors, which becomes `dtype`; narrower
-            ones stay.
+        main: The widest type of the caller's tensors, which alone becomes `dtype`.
         state: The module's tensors at a step of a training: then a gradient is taken
             only by inputs that require one.
     """

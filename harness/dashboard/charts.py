@@ -410,8 +410,7 @@ def history(
 ) -> Chart:
     """The chart of series with one unit over commits, with a ring at each change.
 
-    A ratio can be 0, which a logarithmic axis cannot show: it is drawn below all
-    others.
+    A ratio can be 0, which has no place on a logarithmic axis: it is drawn below.
     """
     unit = several[0].unit
     scale, label = (1e6, "µs") if unit == "seconds" else (1.0, unit)

@@ -128,8 +128,7 @@ class Rotation:
     Args:
         backend: Prepares the steps.
         places: Two, shared by all steps that are timed in turn.
-        sources: Problems that differ in their numbers alone; results are judged
-            against them.
+        sources: Problems that differ in their numbers; results are judged by them.
         seed: The seed of all draws, equal for all steps timed in turn, so that they get
             the same changes in the same order; see `unforeseen`.
     """

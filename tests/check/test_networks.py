@@ -311,8 +311,7 @@ def test_attention_under_autocast_is_right_where_its_scores_are_tiny():
     x, weight = torch.randn(2, 6, 12), "in_proj_weight"
     found = check(net, None, [x], only="tiny", seed=2)
     assert found.passes, str(found)
-    assert any(j.verdict == "imprecise" for j in found)
-    for factor in (0.0, -1.0, 1.35):
+    for factor in (0.0, -1.0, 0.9, 1.1):
         wrong = copy.deepcopy(net)
         wrong.register_forward_pre_hook(plant("", weight, of_values(factor)))
         rows = check(net, wrong, [x], only="tiny", seed=2).rows
