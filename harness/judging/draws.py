@@ -126,7 +126,8 @@ class Draws:
             local_errors(of, order) | {n: of.errors[n] for n in ends} if of else {}
             for of in (errors, beside)
         )
-        self.open, self.shares = dict[Node, Mask](), dict[Node, Array]()
+        self.open: dict[Node, Mask] = {}
+        self.shares: dict[Node, Array] = {}
         self.unit = 2 * UNIT * errors.limit * self.scale
         unit = self.unit * errors.arithmetic.step.roundoff
         self._widths = {
@@ -140,7 +141,7 @@ class Draws:
         self._digits: dict[Node, Array] = {}
         top = NEAR * errors.arithmetic.step.largest
         some = (n for n in order if n.size)
-        sizes = ((n, a) for n in some for a in (errors.unsure(n), self.own[n]))
+        sizes = ((n, a) for n in some for a in (errors.sizes[n], self.own[n]))
         self.hot = {n for n, a in sizes if a is not None and not largest(a) < top}
         last_use = {s: node for node in order for s in node.inputs}
         self._paths = self._products_used_again() if again else {}

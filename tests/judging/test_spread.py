@@ -295,15 +295,3 @@ def test_what_is_rounded_only_once_is_left_to_the_bound(monkeypatch, off, expect
     dy, y = np.ones((1, 1)), np.full((1, 1), 2.0**-20 + off)
     *_, found = judge("matmul", [a, b], dy, [b.T, a.T], outputs=[y], dtype="float32")
     assert (found.verdict, found.radius_kind) == (expected, "bound")
-
-
-@pytest.mark.parametrize(("factor", "near"), [(3.0, False), (3e38, True)])
-def test_an_exact_infinity_is_not_tested_for_overflow_as_large_numbers_are(
-    factor, near
-):
-    """That of a mask has no rounding that would lead there."""
-    x = graph.variable(np.array([1.1, 0.9]))
-    masked = graph.where(np.array([True, False]), x * factor, -np.inf)
-    right = Reference(Asked(lambda _: {"y": masked - 1.5}, "float32"))
-    radii = right.radii()
-    assert bool(Draws(radii.errors, radii.order).hot) is near

@@ -80,13 +80,6 @@ class Errors:
         """The factor from E to the deviation that the judge allows."""
         return self.limit * self.arithmetic.step.roundoff
 
-    def unsure(self, node: Node) -> Error:
-        """|v| of a node, with 0 for exact infinities, as under a mask."""
-        size = self.sizes[node]
-        if not size.size or largest(size) < np.inf:
-            return size
-        return np.where((size == np.inf) & (self.errors[node] == 0), 0.0, size)
-
 
 @dataclass(frozen=True)
 class Rule:

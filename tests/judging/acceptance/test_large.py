@@ -328,6 +328,14 @@ def test_of_a_long_product_the_least_allows_a_rounding_for_each_term_taken(most)
     assert most > FEW or least / unit <= most * (1 - (most + 2) * unit)
 
 
+def test_the_terms_of_a_product_that_are_taken_lie_all_along_it():
+    """Under a causal mask the first ones are zero."""
+    masked = np.tril(np.ones((4 * FEW, 4 * FEW))).T
+    product = graph.matmul(masked, graph.variable(np.ones((4 * FEW, 1))))
+    least = Least(arithmetics("float32")[0])
+    assert least.radii(product, np.arange(4 * FEW - 4), most=FEW).all()
+
+
 @pytest.mark.parametrize("size", [1e200, 1e160, 1e100])
 def test_the_least_is_not_infinite_where_a_square_is(size):
     """It would accept any number."""
