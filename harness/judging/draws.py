@@ -102,8 +102,7 @@ class Draws:
     each use. In every other pair choices get no cotangent that is zero but for
     rounding. `own` is the E of each node's own rounding; `open` are contested elements
     of each choice, `shares` the factors of their weights' moves; `hot` nodes come near
-    the largest number. A node whose inputs are not in the order is off by all of its
-    running error.
+    the largest number. A node with other inputs is off by all of its running error.
     """
 
     def __init__(
@@ -126,8 +125,7 @@ class Draws:
             local_errors(of, order) | {n: of.errors[n] for n in ends} if of else {}
             for of in (errors, beside)
         )
-        self.open: dict[Node, Mask] = {}
-        self.shares: dict[Node, Array] = {}
+        self.open, self.shares = dict[Node, Mask](), dict[Node, Array]()
         self.unit = 2 * UNIT * errors.limit * self.scale
         unit = self.unit * errors.arithmetic.step.roundoff
         self._widths = {
@@ -141,7 +139,7 @@ class Draws:
         self._digits: dict[Node, Array] = {}
         top = NEAR * errors.arithmetic.step.largest
         some = (n for n in order if n.size)
-        sizes = ((n, a) for n in some for a in (errors.sizes[n], self.own[n]))
+        sizes = ((n, a) for n in some for a in (errors.unsure(n), self.own[n]))
         self.hot = {n for n, a in sizes if a is not None and not largest(a) < top}
         last_use = {s: node for node in order for s in node.inputs}
         self._paths = self._products_used_again() if again else {}

@@ -89,8 +89,7 @@ class Reference:
         FloatingPointError: subnormal numbers are flushed to zero in this thread.
 
     Attributes:
-        graphs: For each convention the evaluated nodes of gradients, outputs and new
-            state by name.
+        graphs: The evaluated nodes of each convention by name, new state included.
         arithmetics: The arithmetics that may have computed them, widest first.
         longest: The number of terms of the longest reduction.
         limit: The ratio up to which an error is rounding.

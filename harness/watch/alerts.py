@@ -337,8 +337,7 @@ def key_of(alert: Alert) -> str:
 class Findings:
     """The comparisons made so far, in a file that is rewritten after each one.
 
-    If the file cannot be read or written, `troubles` says so, and from then on it is
-    not changed.
+    If it cannot be read or written, `troubles` says so, and it is not changed again.
     """
 
     def __init__(self, file: Path) -> None:

@@ -295,3 +295,14 @@ def test_what_is_rounded_only_once_is_left_to_the_bound(monkeypatch, off, expect
     dy, y = np.ones((1, 1)), np.full((1, 1), 2.0**-20 + off)
     *_, found = judge("matmul", [a, b], dy, [b.T, a.T], outputs=[y], dtype="float32")
     assert (found.verdict, found.radius_kind) == (expected, "bound")
+
+
+@pytest.mark.parametrize(("operand", "near"), [(1.0, False), (3e38, True), (1e3, True)])
+def test_infinities_of_a_mask_are_exact_unless_the_formula_overflows(operand, near):
+    """Where it does, E says nothing of the elements that are infinite."""
+    x = graph.variable(np.array([1.1, 0.9]) * operand)
+    masked = graph.where(np.array([True, False]), x * 1.5, -np.inf) - 1.5
+    y = masked + graph.exp(x) if operand == 1e3 else masked
+    radii = Reference(Asked(lambda _: {"y": y}, "float32")).radii()
+    assert bool(Draws(radii.errors, radii.order).hot) is near
+    assert radii.errors.overflows is (operand == 1e3)

@@ -127,7 +127,7 @@ def _is_tame(
         return False
     if peaks is not None and peaks.overflow(node).any():
         return False
-    size, top = errors.sizes[node], errors.arithmetic.step.largest
+    size, top = errors.unsure(node), errors.arithmetic.step.largest
     if not size.size or moves(node):
         return True
     most, peak = largest(size), errors.peaks.get(node)
@@ -222,8 +222,7 @@ def _clashes(at: _View, size: Array) -> Mask:
     """A mask of elements for which some order of operations gives nan.
 
     Terms of both signs cancel, and some order makes any of them overflow. Or a factor
-    or partial product is zero, and another one overflows; in a matrix product, one of
-    any term.
+    or partial product is zero, and another overflows; in a matrix product, any term's.
     """
     assert at.peaks is not None
     node = at.node

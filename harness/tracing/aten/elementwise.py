@@ -127,9 +127,8 @@ def _learnt(
 
 _SAME_NAME = """
     abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp exp2 expm1
-    floor hypot reciprocal rsqrt
+    floor hypot reciprocal rsqrt isnan isinf
     log log10 log1p log2 maximum minimum sigmoid sin sinh sqrt tan tanh trunc
-    isnan isinf
 """
 #: Operators whose results are nodes of booleans.
 _COMPARISONS = {
