@@ -138,8 +138,8 @@ class Draws:
         self._choices = frozenset(n for n in order if operation(n) in SELECTIONS)
         self._digits: dict[Node, Array] = {}
         top = NEAR * errors.arithmetic.step.largest
-        some = (n for n in order if n.size)
-        sizes = ((n, a) for n in some for a in (errors.unsure(n), self.own[n]))
+        some, near = (n for n in order if n.size), _unsure(order, errors)
+        sizes = ((n, a) for n in some for a in (near[n], self.own[n]))
         self.hot = {n for n, a in sizes if a is not None and not largest(a) < top}
         last_use = {s: node for node in order for s in node.inputs}
         self._paths = self._products_used_again() if again else {}
@@ -361,6 +361,19 @@ class Draws:
             change = share * turns * moved * signs * self.shares.get(node, 1.0)
             turned[node.inputs] = -change
         return node.value + change, node.value - change
+
+
+def _unsure(order: Sequence[Node], errors: Errors) -> Mapping[Node, Error]:
+    """The magnitudes of nodes, with 0 for exact infinities, as under a mask.
+
+    They are known unless a value is infinite, or nan, though its inputs are finite.
+    """
+    sizes = errors.sizes
+    ends = {n for n in order if n.size and not largest(sizes[n]) < np.inf}
+    if any(n.inputs and ends.isdisjoint(n.inputs) for n in ends):
+        return sizes
+    exact = {n: (sizes[n] == np.inf) & (errors.errors[n] == 0) for n in ends}
+    return sizes | {n: np.where(exact[n], 0.0, sizes[n]) for n in ends}
 
 
 def _path_to_product(node: Node, users: Mapping[Node, int]) -> list[Node] | None:

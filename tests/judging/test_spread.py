@@ -305,4 +305,3 @@ def test_infinities_of_a_mask_are_exact_unless_the_formula_overflows(operand, ne
     y = masked + graph.exp(x) if operand == 1e3 else masked
     radii = Reference(Asked(lambda _: {"y": y}, "float32")).radii()
     assert bool(Draws(radii.errors, radii.order).hot) is near
-    assert radii.errors.overflows is (operand == 1e3)

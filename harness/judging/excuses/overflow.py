@@ -127,7 +127,7 @@ def _is_tame(
         return False
     if peaks is not None and peaks.overflow(node).any():
         return False
-    size, top = errors.unsure(node), errors.arithmetic.step.largest
+    size, top = errors.sizes[node], errors.arithmetic.step.largest
     if not size.size or moves(node):
         return True
     most, peak = largest(size), errors.peaks.get(node)

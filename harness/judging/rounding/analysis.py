@@ -80,19 +80,6 @@ class Errors:
         """The factor from E to the deviation that the judge allows."""
         return self.limit * self.arithmetic.step.roundoff
 
-    @functools.cached_property
-    def overflows(self) -> bool:
-        """Whether a value is infinite, or nan, though its inputs are finite."""
-        ends = {n for n, a in self.sizes.items() if a.size and not largest(a) < np.inf}
-        return any(n.inputs and ends.isdisjoint(n.inputs) for n in ends)
-
-    def unsure(self, node: Node) -> Error:
-        """|v| of a node, with 0 for exact infinities, as under a mask."""
-        size = self.sizes[node]
-        if self.overflows or not size.size or largest(size) < np.inf:
-            return size
-        return np.where((size == np.inf) & (self.errors[node] == 0), 0.0, size)
-
 
 @dataclass(frozen=True)
 class Rule:
