@@ -259,7 +259,7 @@ def alone(file: Path, what: str, patience: float = 0) -> Iterator[None]:
 def scratch(kind: str) -> Iterator[Path]:
     """Yield a temporary folder that is removed at the end.
 
-    Those of the same kind that killed processes left, with free locks, go first.
+    Folders that killed processes left, whose locks are free, are removed first.
     """
     begins = f"gradwatch-{kind}-"
     for left in Path(tempfile.gettempdir()).glob(f"{begins}*/lock"):
