@@ -123,7 +123,7 @@ def find_changes(
     without a value. Positive series are compared by ratios, others by differences
     relative to the old level, or to the median magnitude if that level is near zero.
     With fewer than five values the result is empty. Improvements are reported too, with
-    `worse` False. Raises ValueError unless `values` is one-dimensional and finite.
+    `worse` False. Raises ValueError unless `values` are numbers in a row, not infinite.
     """
     series = _series(values)
     present = np.flatnonzero(~np.isnan(series))

@@ -102,7 +102,7 @@ class Draws:
     each use. In every other pair choices get no cotangent that is zero but for
     rounding. `own` is the E of each node's own rounding; `open` are contested elements
     of each choice, `shares` the factors of their weights' moves; `hot` nodes come near
-    the largest number. A node with other inputs is off by all of its running error.
+    the largest number. A node with inputs elsewhere is off by all of its running error.
     """
 
     def __init__(

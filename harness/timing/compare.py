@@ -243,7 +243,7 @@ def compare_phases(
     Raises:
         WrongGradient: A side does not agree; both are judged before the timing.
         Absent: A framework or the device is missing.
-        Died: A worker was lost, the op failed, or the timed calls may do nothing.
+        Died: A worker was lost, the op failed, or the timed calls perhaps did nothing.
     """
     started = time.monotonic()
     order, sources = random.Random(plan.seed), variants(plan.trial, plan.seed)

@@ -141,7 +141,7 @@ def read_rules(file: Path = ROOT / "asv.conf.json") -> Rules:
     """Read the rules from asv's configuration, which may contain comments.
 
     Raises:
-        Unreadable: The file is missing or damaged, or a pattern is no expression.
+        Unreadable: The file is missing or damaged, or a pattern in it is invalid.
     """
     import json5  # as asv does
 

@@ -319,7 +319,7 @@ def test_a_sum_of_products_has_the_roundings_of_these_but_where_they_may_cancel(
 
 @pytest.mark.parametrize("most", [FEW, 4 * FEW, 20_000])
 def test_of_a_long_product_the_least_allows_a_rounding_for_each_term_taken(most):
-    """The first of them are added up in float32, where the sum may be too large."""
+    """A few are added up in float32 first, where the sum may be too large."""
     a, b = (graph.variable(np.ones(shape)) for shape in ((1, 20_000), (20_000, 1)))
     unit, arithmetic = PRECISIONS["float32"].roundoff, arithmetics("float32")[0]
     asked = graph.matmul(a, b), np.zeros(1, int), True
