@@ -37,10 +37,11 @@ def ruled(
     compute: Any,
     rule: Any,
     error: Callable[[analysis.At], analysis.Error],
+    rounds: bool = False,
     **how: Any,
 ) -> Callable[..., Node]:
     """A primitive of the engine with its VJP rule and its rounding rule."""
-    analysis.RULES[name] = analysis.Rule(error)
+    analysis.RULES[name] = analysis.Rule(error, rounds)
     return primitive(name, compute, rule, **how)
 
 

@@ -285,6 +285,20 @@ def _reduction(parts: Parts, node: Node, box: Box) -> Node:
     return parts.summed(node, box, (held,), attributes)
 
 
+def _along(parts: Parts, node: Node, box: Box) -> Node:
+    """A primitive along an axis, which needs whole lines, and then some of its places.
+
+    The other axes are independent of each other.
+    """
+    (source,), axis = node.inputs, node.attributes["axis"] % node.ndim
+    lines = tuple(None if i == axis else p for i, p in enumerate(box))
+    whole = Node(node.primitive, (parts.part(source, lines),), node.attributes)
+    if box[axis] is None:
+        return whole
+    inside = tuple(p if i == axis else None for i, p in enumerate(box))
+    return gather(whole, index=_flat(whole.shape, inside))
+
+
 def _matmul(parts: Parts, node: Node, box: Box) -> Node:
     a, b = node.inputs
     few = parts.terms(a.shape[-1])
@@ -335,6 +349,7 @@ _RULES: dict[str, Callable[[Parts, Node, Box], Node]] = {
     "permute_dims": _permute_dims,
     "reshape": _reshape,
     **dict.fromkeys(("sum", "sum_to", "max"), _reduction),
+    **dict.fromkeys(("cumulative_sum", "pick"), _along),
     "matmul": _matmul,
     "gather": _gather,
     "scatter_add": _scatter_add,

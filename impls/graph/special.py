@@ -1,4 +1,4 @@
-"""erf and erfc in any of NumPy's precisions, extended precision included.
+"""erf and erfc in any of NumPy's precisions: in extended precision, what SciPy lacks.
 
 Below 1 the series erf x = 2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (2n+1)!!, whose terms
 are all of one sign (Abramowitz and Stegun, 7.1.6); above, the continued fraction of
@@ -6,6 +6,8 @@ erfc (7.1.14). With these numbers of terms less than 2^-66 of the value is left 
 """
 
 from __future__ import annotations
+
+import contextlib
 
 import numpy as np
 
@@ -21,6 +23,11 @@ _ROOT_PI = np.sqrt(4 * np.arctan(np.longdouble(1)))
 def erf(x: Array) -> Array:
     """2/sqrt(pi) times the integral of exp(-t^2) from 0 to x, element by element."""
     size = np.abs(_wide(x))
+    if size.dtype == np.float64:
+        with contextlib.suppress(ImportError):  # not all environments have it
+            from scipy import special  # takes a while to import
+
+            return as_array(special.erf(x).astype(x.dtype))
     near = size <= _BORDER
     result = np.empty_like(size)
     result[near] = _series(size[near])

@@ -12,9 +12,10 @@ from -`UNIT` to `UNIT` roundoffs, so that an element moves by UNIT / sqrt(3) tim
 node's own rounding times the element's slope by it, and the squares of these add up.
 The spread, which is measured to a factor of 2 or 3, is at least a quarter of the root
 of those that are followed, and the bound at least the sum of their magnitudes. They
-are followed through sums, products, quotients and moves, from nodes of which all
-paths to the element are among these: a term on another path might cancel them, as
-(a + b) - a does not depend on how a is rounded.
+are followed through moves and elementwise functions, whose slopes are those of their
+VJP rules (impls/graph/elements.py), from nodes of which all paths to the element are
+among these: a term on another path might cancel them, as (a + b) - a does not depend
+on how a is rounded.
 
 For float64 the reference is computed in float64, too, its sums in a wider type; beside
 it a tensor is allowed half of the limit, as it is an honest implementation itself.
@@ -56,11 +57,18 @@ from gradwatch.harness.judging.verdict import Tensors, sentence, share_of_silent
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node, as_array
 from gradwatch.impls.graph.blocks import forward_in_blocks
+from gradwatch.impls.graph.elements import (
+    INDEXED,
+    MOVED,
+    Elements,
+    Places,
+    Source,
+    soon_computed,
+)
 from gradwatch.impls.graph.engine import summed_axes
 from gradwatch.impls.graph.parts import SUMS, Box, Held, Parts, cut_of, deep_calls
 
 Array = NDArray[Any]
-Places = NDArray[np.intp]
 Seen = tuple[bool, float, Places, float]
 #: The largest ratios of elements, with positions and right values; and of elements that
 #: may be too far off the positions, right values and errors.
@@ -78,13 +86,17 @@ FARTHEST = 3
 #: Elements off by more than their own rounding, of which right tensors have fewer.
 MANY = 1 << 20
 #: A value so many times larger than all tensors, and than this, is computed in parts.
-FAR_LARGER, FAR, TURNS = 4, 1 << 22, 8
+FAR_LARGER, FAR, TURNS = 2, 1 << 22, 8
 #: Elements that are compared at a time: a few arrays of them fit into a core's cache.
 BLOCK = 1 << 14
 #: Values of fewer elements, or of a smaller share of the largest's, are held.
 HELD, SHARE = 1 << 12, 1 / 1024
 #: How many nodes lie between an element and the roundings that are looked at.
 DEPTH = 12
+#: How many elements of a node are followed for one element.
+APART = 4
+#: Primitives each of whose elements is a sum.
+SUMMED = frozenset(("cumulative_sum", "matmul"))
 #: Terms along an axis of a sum that are looked at first.
 FEW = 256
 #: Elements of values, of so many nodes at most, that are computed for radii at a time.
@@ -95,8 +107,6 @@ LOOKS = (2, FEW), (DEPTH, FEW), (DEPTH, 4 * FEW), (DEPTH, sys.maxsize)
 #: pairs of the spread is below a quarter of the true one once in 7,000 times: the sum
 #: of their squares is chi-squared of 8 degrees of freedom, and less than 1/2.
 SURE = SMALL * UNIT / 3**0.5
-#: Primitives that only move elements.
-MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
 
 
 class Look:
@@ -299,8 +309,11 @@ class Look:
         """The errors of elements, in units of their least radii."""
         least = np.zeros(places.size)
         together = max(TOGETHER, node.size // 2) // min(self.operations, NODES)
+        before = 0, 0
         for look in LOOKS:
-            more = np.flatnonzero(~(error <= limit * least))
+            if before >= (DEPTH, self.longest):
+                break  # there is no longer sum
+            before, more = look, np.flatnonzero(~(error <= limit * least))
             for some in np.array_split(more, more.size // together + 1):
                 asked = node, places[some], sharp[some]
                 least[some] = self._least.radii(*asked, *look) if some.size else 0.0
@@ -408,30 +421,24 @@ def passing(order: Sequence[Node]) -> Callable[[Node], bool]:
     products = (node.inputs for node in order if operation(node) == "matmul")
     held = set[Node]().union(*products)
     few = max((HELD, *(SHARE * node.size for node in order)))
-    return lambda n: n.size >= few and n not in held and _soon_computed(n)
-
-
-def _soon_computed(node: Node) -> bool:
-    step = node.primitive
-    return step is not None and (step.elementwise or step.name in MOVED)
+    return lambda n: n.size >= few and n not in held and soon_computed(n)
 
 
 def _rounds(node: Node) -> bool:
     """Whether each element has a rounding of its own, be it moved afterwards."""
-    while operation(node) in MOVED:
+    while len(node.inputs) == 1 and operation(node) in (*MOVED, "gather"):
         (node,) = node.inputs
     name = operation(node)
-    also = name in ("cumulative_sum", "matmul") or (name in SUMS and terms(node) > 1)
+    also = name in SUMMED or (name in SUMS and terms(node) > 1)
     return not node.precision and (also or (name in RULES and RULES[name].rounds))
 
 
 class Least:
     """The least radii of elements at flat positions.
 
-    Values and positions are cached: the same positions serve all nodes of a shape, and
-    are known by identity. Of a long sum, `most` terms are added up: the magnitude of
-    all is no smaller, but takes a pass over the operand. Roundings of at most `depth`
-    nodes are followed one after another.
+    Of a long sum, `most` terms are added up: the magnitude of all is no smaller, but
+    takes a pass over the operand. Roundings of at most `depth` nodes are followed one
+    after another.
     """
 
     def __init__(self, arithmetic: Arithmetic) -> None:
@@ -451,36 +458,30 @@ class Least:
 
         It is one of the spread, and where an element is `sharp` one of the bound.
         """
-        # With the places, so that no other array has their identity.
-        self._values: dict[tuple[Node, int], tuple[Error, Places]] = {}
-        self._behind: dict[tuple[Any, ...], tuple[Places, Places]] = {}
-        self._parts, order = Held(most), graph.topological_order([node])
+        self._elements, self._parts = Elements(), Held(most)
+        order = graph.topological_order([node])
         self._users = users = Counter(n for other in order for n in other.inputs)
         users[node] = 1
         # Positions that elements come from, their slopes, and how many nodes are left.
         ways = defaultdict[Node, list[tuple[Places, Any, int]]](list)
-        ways[node] = [(places, np.ones(places.size), depth)]
+        ways[node], seen = [(places, np.ones(places.size), depth)], Counter([node])
         total, squares = np.zeros(places.size), np.zeros(places.size)
         for other in reversed(order):
             found = ways.pop(other, [])
-            here, _, depth = min(found, key=lambda way: way[2], default=(places, 0, 0))
-            if len(found) != users[other] or not other.inputs:
+            found = _elements(found) if len(found) > 1 else found
+            if seen[other] != users[other] or not other.inputs or len(found) > APART:
                 continue  # there may be other ways
-            if not all(np.array_equal(way[0], here) for way in found):
-                continue
-            slope, name = sum(way[1] for way in found), operation(other)
-            reached = np.abs(slope) * self._own(other, here)
-            total += reached
-            squares += reached * reached
-            by: Any = (1.0,) if name in MOVED else name and RULES[name].slopes
-            if not depth or not (by or name in ("multiply", "divide")):
-                continue
-            there = [self._came_from(other, source, here) for source in other.inputs]
-            if not by:
-                a, b = map(self._at, other.inputs, there)
-                by = (b, a) if name == "multiply" else (1 / b, -a / (b * b))
-            for source, behind, each in zip(other.inputs, there, by, strict=True):
-                ways[source].append((behind, each * slope, depth - (name not in MOVED)))
+            left = min((way[2] for way in found), default=0)
+            sources: list[Source] = []
+            for here, slope, _ in found:
+                reached = np.abs(slope) * self._own(other, here)
+                total += reached
+                squares += reached * reached
+                sources = [*self._elements.sources(other, here)] if left else []
+                for source, behind, each in sources:
+                    after = left - (operation(other) not in MOVED | INDEXED)
+                    ways[source].append((behind, each * slope, after))
+            seen.update(source for source, *_ in sources)
         return np.asarray(self.unit * np.where(sharp, total, SURE * np.sqrt(squares)))
 
     def _own(self, node: Node, places: Places) -> Error:
@@ -490,15 +491,18 @@ class Least:
         roundings of its products.
         """
         name = operation(node)
-        wide = self.wide and name in (*SUMS, "scatter_add", "matmul")
+        wide = self.wide and name in (*SUMS, *SUMMED, "scatter_add")
         if wide or node.precision:
             return np.zeros(places.size)
         if name == "matmul" and self._parts.most <= FEW:
             return self._product(node).reshape(-1)[places].astype(np.float64)
-        several: Any = name == "matmul" or (name in SUMS and terms(node) > 1)
+        several: Any = name in SUMMED or (name in SUMS and terms(node) > 1)
         if name == "scatter_add":
             several = np.broadcast_to(self._counts(node) > 1, node.shape)
             several = several.reshape(-1)[places]
+        if name == "cumulative_sum":  # the first is a copy
+            (source,) = self._elements.operands(node, places)
+            several = self._elements.at(node, places) != source
         if np.any(several):
             wanted = [_sizes(node)]
             wanted += self._squares(node) if self._parts.most > FEW else []
@@ -506,11 +510,13 @@ class Least:
             with graph.computing(graph.computed):
                 graph.forward_dropping(ends, lambda n: n not in held and n.inputs != ())
             total, *squares = (end.value for end in ends)
-            total = functools.reduce(np.hypot, map(np.sqrt, squares), total * several)
-            return np.where(np.isfinite(total), total, 0.0)
+            total = functools.reduce(np.hypot, map(np.sqrt, squares), total)
+            return np.where(np.isfinite(total) & several, total, 0.0)
         if name and RULES[name].rounds:
-            size = np.abs(self._at(node, places))
-            return np.where(size == 1, 0.0, size) if exact_at_one(node) else size
+            size = np.abs(self._elements.at(node, places))
+            kept = [size == 1] if exact_at_one(node) else []  # and x + 0, x * 1
+            kept += [size == np.abs(a) for a in self._elements.operands(node, places)]
+            return np.where(functools.reduce(operator.or_, kept), 0.0, size)
         return np.zeros(places.size)
 
     def _squares(self, node: Node) -> list[Node]:
@@ -524,40 +530,22 @@ class Least:
             behind = self._squares(source) if operation(source) in MOVED else []
         return [Node(node.primitive, (n,), node.attributes) for n in behind]
 
-    def _at(self, node: Node, places: Places) -> Error:
-        """The values of a node in float64; computed again, if they were dropped."""
-        key = node, id(places)
-        if key not in self._values:
-            if node.held or not _soon_computed(node):
-                value: Any = node.value
-                value = value.reshape(-1) if value.flags.c_contiguous else value.flat
-                found = value[places]
-            else:
-                behind = (self._came_from(node, n, places) for n in node.inputs)
-                inputs = [*map(self._at, node.inputs, behind)]
-                moves = operation(node) in MOVED
-                found = inputs[0] if moves else graph.computed(node, inputs)
-            self._values[key] = np.asarray(found, np.float64), places
-        return self._values[key][0]
-
-    def _came_from(self, node: Node, source: Node, places: Places) -> Places:
-        """Flat positions in an input that elements of a node come from."""
-        turned = operation(node) == "permute_dims" and node.ndim > 1
-        if operation(node) == "reshape" or (source.shape == node.shape and not turned):
-            return places
-        axes = node.attributes["axes"] if turned else tuple(range(source.ndim))
-        key = source.shape, node.shape, axes, id(places)
-        if key not in self._behind:
-            like = np.empty(source.shape, bool).transpose(axes)  # a byte an element
-            steps = np.broadcast_to(like, node.shape).strides
-            at = zip(np.unravel_index(places, node.shape), steps, strict=True)
-            there = np.atleast_1d(sum(p * step for p, step in at if step))
-            self._behind[key] = there, places
-        return self._behind[key][0]
-
 
 def _sizes(node: Node) -> Node:
     return Node(node.primitive, tuple(map(abs, node.inputs)), node.attributes)
+
+
+def _elements(ways: list[tuple[Places, Any, int]]) -> list[tuple[Places, Any, int]]:
+    """Ways to the same element in one, whose slope is the sum of theirs."""
+    found: list[tuple[Places, Any, int]] = []
+    for here, slope, depth in ways:
+        for i, (there, before, least) in enumerate(found):
+            same = here == there
+            found[i] = there, before + slope * same, min(depth, least)
+            slope = slope * ~same
+        if np.any(slope):
+            found.append((here, slope, depth))
+    return found
 
 
 def _of_product(node: Node) -> Array:

@@ -380,7 +380,7 @@ def magnitudes(order: Iterable[Node], *, lost: bool = False) -> dict[Node, Array
             sizes[node] = np.where(node.inputs[0].value, *terms[1:])
         elif name == "subtract":
             sizes[node] = as_array(terms[0] + terms[1])
-        elif name and (_multiplies(node) or RULES[name].adds):
+        elif name and (_multiplies(node) or RULES[name].adds_up):
             sizes[node] = np.abs(computed(node, *terms))
         else:
             sizes[node] = np.abs(node.value)
@@ -430,7 +430,7 @@ def _ends(node: Node, given: Sequence[Ends]) -> Ends:
     if name == "matmul":
         a, b = (np.abs(source.value) for source in node.inputs)
         return np.maximum(_log2(a @ b), 0), alone[1]
-    if name and RULES[name].adds:
+    if name and RULES[name].adds_up:
         shared = [_terms(s, e) for s, e in zip(node.inputs, small, strict=True)]
         least = np.minimum(alone[1], _total(node, shared))
         return np.maximum(_total(node, large), 0), least

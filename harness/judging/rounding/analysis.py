@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array
 from gradwatch.harness.judging.rounding import thresholds
 from gradwatch.impls.graph import SELECTIONS, Node, as_array
+from gradwatch.impls.graph.elements import operation as operation
 from gradwatch.impls.graph.rewriting import absorbs
 
 Error = NDArray[np.float64]
@@ -45,11 +46,6 @@ Table = dict[str, Callable[["At"], Error]]
 #: The extremes of all elements. An array's methods take twice as long if it is small.
 smallest = functools.partial(np.minimum.reduce, axis=None)
 largest = functools.partial(np.maximum.reduce, axis=None)
-
-
-def operation(node: Node) -> str:
-    """Name of the primitive that computes a node; "" of a leaf."""
-    return node.primitive.name if node.primitive else ""
 
 
 def computed(node: Node, *arrays: Array) -> Array:
@@ -88,23 +84,23 @@ class Rule:
     Attributes:
         error: E of its result.
         rounds: Whether each element of the result has a rounding of its own.
-        slopes: Its derivatives by its inputs, where these are constants.
         powers: Exponents of its inputs, if its magnitude is a product of their powers.
         terms: How many terms each element of a node adds up.
         exact_at_one: Whether it has no rounding where the wide type has 1.
+        adds: Whether the result is a sum of its inputs, not of elements.
     """
 
     error: Callable[[At], Error]
     rounds: bool = False
-    slopes: tuple[float, ...] = ()
     powers: tuple[int, ...] = ()
     terms: Callable[[Node], int] | None = None
     exact_at_one: bool = False
+    adds: bool = False
 
     @property
-    def adds(self) -> bool:
+    def adds_up(self) -> bool:
         """Whether the result is a sum: of inputs, of elements or of their products."""
-        return len(self.slopes) > 1 or self.terms is not None
+        return self.adds or self.terms is not None
 
 
 class At:
@@ -622,11 +618,11 @@ def _where(at: At) -> Error:
 
 
 RULES: dict[str, Rule] = {
-    "add": Rule(_sum, rounds=True, slopes=(1.0, 1.0)),
-    "subtract": Rule(_difference, rounds=True, slopes=(1.0, -1.0)),
+    "add": Rule(_sum, rounds=True, adds=True),
+    "subtract": Rule(_difference, rounds=True, adds=True),
     "multiply": Rule(_product, rounds=True, powers=(1, 1)),
     "divide": Rule(_quotient, rounds=True, powers=(1, -1)),
-    "negative": Rule(lambda at: at.e[0], slopes=(-1.0,), powers=(1,)),
+    "negative": Rule(lambda at: at.e[0], powers=(1,)),
     "abs": Rule(lambda at: at.e[0], powers=(1,)),
     "square": Rule(_monotone, rounds=True, powers=(2,), exact_at_one=True),
     "exp": Rule(_power, rounds=True, exact_at_one=True),

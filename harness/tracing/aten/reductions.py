@@ -27,6 +27,7 @@ from gradwatch.harness.tracing.values import (
 )
 from gradwatch.impls import graph
 from gradwatch.impls.graph import Node
+from gradwatch.impls.graph.engine import reduced
 from gradwatch.impls.graph.indexing import shared
 
 Array = NDArray[Any]
@@ -74,8 +75,9 @@ def _along(function: Callable[..., Node]) -> Rule:
 def _log_of_sum(x: Array, axis: tuple[int, ...]) -> Array:
     most = np.max(x, axis, keepdims=True)
     shift = np.where(np.isfinite(most), most, 0)
-    powers = np.sum(np.exp(x - shift), axis, keepdims=True)
-    return np.asarray(np.log(powers) + shift)
+    powers = x - shift
+    total = np.sum(np.exp(powers, out=powers), axis, keepdims=True)
+    return np.asarray(np.log(total) + shift)
 
 
 def _log_of_sum_error(at: At) -> Error:
@@ -100,6 +102,7 @@ _logsumexp = ruled(
     _log_of_sum,
     lambda dy, y, x, axis: (dy * graph.exp(x - y),),
     _log_of_sum_error,
+    rounds=True,
 )
 
 
@@ -171,8 +174,8 @@ ON_FLOATS: dict[str, Rule] = {
     "cumprod": _along(graph.cumulative_prod),
     "logcumsumexp": _logcumsumexp,
     "logsumexp": over(
-        lambda x, axis, keepdims: graph.sum(
-            _logsumexp(x, axis=axis), axis, keepdims=keepdims
+        lambda x, axis, keepdims: graph.reshape(
+            _logsumexp(x, axis=axis), reduced(x.shape, axis, keepdims)
         )
     ),
     "linalg_vector_norm": norm,
@@ -190,13 +193,17 @@ def _chosen(function: Callable[..., Any], default: int = -1) -> Rule:
 
     def rule(x: Any, *args: Any, **kwargs: Any) -> Any:
         x = as_float(x)
-        _, index = function(exact := as_exact(x), *args, **kwargs)
+        value, index = function(exact := as_exact(x), *args, **kwargs)
         dims = [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
         place = 1 if function in (torch.topk, torch.kthvalue) else 0
         dim = kwargs.get("dim", dims[place] if len(dims) > place else default)
         at, ties = index, False
         if x.ndim and x.size and function is not torch.mode and not exact.isnan().any():
-            ties = bool((exact.sort(dim).values.diff(dim=dim) == 0).any())
+            if index.ndim < x.ndim:  # only what equals the one chosen counts
+                equal = (exact == value.unsqueeze(dim)).sum(dim) > 1
+            else:
+                equal = exact.sort(dim).values.diff(dim=dim) == 0
+            ties = bool(equal.any())
         if ties:
             convention = graph.convention(x, axis=dim % x.ndim, indexed=True)
             if convention in ("first", "last"):

@@ -72,7 +72,7 @@ def test_a_part_has_the_values_of_the_whole(name, order):
         np.testing.assert_allclose(part.value, expected, rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", ["softmax", "norm", "relu"])
+@pytest.mark.parametrize("name", ["softmax", "norm", "relu", "added up", "windows"])
 def test_of_few_rows_only_these_are_computed(name):
     node = gradient(FORMULAS[name], RNG.standard_normal((256, 16)))["dx"]
     part = Parts().part(node, (np.array([3, 200]), np.array([5])))
