@@ -16,6 +16,8 @@ Places = NDArray[np.intp]
 #: An input of a node, flat positions there, and the slopes of elements by these.
 Source = tuple[Node, Places, Any]
 
+#: From so many values a place on, those alone in theirs are not looked for.
+CROWDED = 4
 #: Primitives that only move elements: along axes, and by an index.
 MOVED = frozenset(("reshape", "permute_dims", "broadcast_to"))
 INDEXED = frozenset(("gather", "scatter_add"))
@@ -103,10 +105,12 @@ class Elements:
 
 def _by_index(node: Node, places: Places) -> Iterator[Source]:
     """The sources of elements that an index moves; the slope is 0 by all others."""
-    batch = node.attributes.get("batch", 0)
-    row, at = np.divmod(places, math.prod(node.shape[batch:]))
-    alone = operation(node) == "scatter_add"
-    at = (_origins(node) if alone else node.attributes["index"]).reshape(-1)[at]
+    batch, index = node.attributes.get("batch", 0), node.attributes["index"]
+    width, adds = math.prod(node.shape[batch:]), operation(node) == "scatter_add"
+    if adds and index.size > CROWDED * width:
+        return  # hardly one is alone, and to look for it takes a while
+    row, at = np.divmod(places, width)
+    at = (_origins(node) if adds else index).reshape(-1)[at]
     for source in node.inputs:
         size = math.prod(source.shape[batch:])
         inside = (at >= 0) & (at < size)

@@ -76,7 +76,9 @@ def vjp(node, dy):
 
 
 def test_an_element_of_several_has_no_source():
-    added = graph.scatter_add(X, index=np.zeros((3, 4, 5), int), shape=(2,))
-    ((_, _, slope),) = Elements().sources(added, np.arange(2))
+    added = graph.scatter_add(X, index=np.zeros((3, 4, 5), int), shape=(20,))
+    ((_, _, slope),) = Elements().sources(added, np.arange(20))
     assert not slope.any()
+    crowded = graph.scatter_add(X, index=np.arange(60).reshape(3, 4, 5) % 2, shape=(2,))
+    assert not [*Elements().sources(crowded, np.arange(2))]
     assert not [*Elements().sources(graph.sum(X, axis=0), np.arange(20))]
