@@ -20,7 +20,6 @@ import numpy as np
 from gradwatch.harness.judging.cases import REGIMES, Trial, is_floating, trial
 from gradwatch.harness.judging.orders import nodes_of
 from gradwatch.harness.judging.question import Question
-from gradwatch.harness.judging.rounding.analysis import terms_of_scatter
 from gradwatch.harness.project.records import Phase
 from gradwatch.harness.project.traits import traits_of
 from gradwatch.harness.timing.rotation import Place
@@ -31,6 +30,7 @@ from gradwatch.harness.workers.pool import why_unfit
 from gradwatch.harness.workers.worker import Worker
 from gradwatch.impls import graph
 from gradwatch.impls.contract import Array, Problem
+from gradwatch.impls.graph.elements import terms_of_scatter
 
 #: Bound when this module is imported, which is before any page is.
 _now = time.perf_counter

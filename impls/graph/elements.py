@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwatch.impls.graph.engine import Array, Node, computed, computing
+from gradwatch.impls.graph.parts import Places
 
-Places = NDArray[np.intp]
 #: An input of a node, flat positions there, and the slopes of elements by these.
 Source = tuple[Node, Places, Any]
 
@@ -122,9 +122,15 @@ def _by_index(node: Node, places: Places) -> Iterator[Source]:
 @functools.lru_cache(maxsize=4)
 def _origins(node: Node) -> Places:
     """For each place of a scatter_add, which value alone is added there; else -1."""
-    index = node.attributes["index"].reshape(-1)
-    size = math.prod(node.shape[node.attributes.get("batch", 0) :])
-    found, counts = np.empty(size + 1, np.intp), np.zeros(size + 1, np.intp)
-    found[index] = np.arange(index.size)  # the last: where -1 leads
-    np.add.at(counts, index, 1)
-    return np.where(counts == 1, found, -1)[:-1]
+    index, counts = node.attributes["index"].reshape(-1), terms_of_scatter(node)
+    found = np.empty(counts.size + 1, np.intp)  # the last: where -1 leads
+    found[index] = np.arange(index.size)
+    return np.where(counts.reshape(-1) == 1, found[:-1], -1)
+
+
+def terms_of_scatter(node: Node) -> NDArray[np.intp]:
+    """How many values a scatter_add adds up at each place behind its batch."""
+    shape = node.shape[node.attributes.get("batch", 0) :]
+    counts = np.zeros(math.prod(shape) + 1, np.intp)  # the last: where -1 leads
+    np.add.at(counts, node.attributes["index"], 1)
+    return counts[:-1].reshape(shape)

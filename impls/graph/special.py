@@ -22,12 +22,12 @@ _ROOT_PI = np.sqrt(4 * np.arctan(np.longdouble(1)))
 
 def erf(x: Array) -> Array:
     """2/sqrt(pi) times the integral of exp(-t^2) from 0 to x, element by element."""
-    size = np.abs(_wide(x))
-    if size.dtype == np.float64:
+    if np.result_type(x.dtype, np.float64) == np.float64:
         with contextlib.suppress(ImportError):  # not all environments have it
             from scipy import special  # takes a while to import
 
             return as_array(special.erf(x).astype(x.dtype))
+    size = np.abs(_wide(x))
     near = size <= _BORDER
     result = np.empty_like(size)
     result[near] = _series(size[near])

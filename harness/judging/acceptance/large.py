@@ -50,7 +50,6 @@ from gradwatch.harness.judging.rounding.analysis import (
     limits,
     operation,
     terms,
-    terms_of_scatter,
 )
 from gradwatch.harness.judging.rounding.thresholds import MOST, SMALL, UNIT
 from gradwatch.harness.judging.verdict import Tensors, sentence, share_of_silent
@@ -61,12 +60,20 @@ from gradwatch.impls.graph.elements import (
     INDEXED,
     MOVED,
     Elements,
-    Places,
     Source,
     soon_computed,
+    terms_of_scatter,
 )
 from gradwatch.impls.graph.engine import summed_axes
-from gradwatch.impls.graph.parts import SUMS, Box, Held, Parts, cut_of, deep_calls
+from gradwatch.impls.graph.parts import (
+    SUMS,
+    Box,
+    Held,
+    Parts,
+    Places,
+    cut_of,
+    deep_calls,
+)
 
 Array = NDArray[Any]
 Seen = tuple[bool, float, Places, float]
@@ -472,6 +479,7 @@ class Least:
             if seen[other] != users[other] or not other.inputs or len(found) > APART:
                 continue  # there may be other ways
             left = min((way[2] for way in found), default=0)
+            after = left - (operation(other) not in MOVED | INDEXED)
             sources: list[Source] = []
             for here, slope, _ in found:
                 reached = np.abs(slope) * self._own(other, here)
@@ -479,7 +487,6 @@ class Least:
                 squares += reached * reached
                 sources = [*self._elements.sources(other, here)] if left else []
                 for source, behind, each in sources:
-                    after = left - (operation(other) not in MOVED | INDEXED)
                     ways[source].append((behind, each * slope, after))
             seen.update(source for source, *_ in sources)
         return np.asarray(self.unit * np.where(sharp, total, SURE * np.sqrt(squares)))

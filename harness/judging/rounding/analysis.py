@@ -38,6 +38,7 @@ from gradwatch.harness.judging.precisions import PRECISIONS, Arithmetic, Array
 from gradwatch.harness.judging.rounding import thresholds
 from gradwatch.impls.graph import SELECTIONS, Node, as_array
 from gradwatch.impls.graph.elements import operation as operation
+from gradwatch.impls.graph.elements import terms_of_scatter
 from gradwatch.impls.graph.rewriting import absorbs
 
 Error = NDArray[np.float64]
@@ -257,14 +258,6 @@ def terms(node: Node) -> int:
     """How many terms each element of a node adds up."""
     count = RULES[node.primitive.name].terms if node.primitive else None
     return count(node) if count and node.size else 1
-
-
-def terms_of_scatter(node: Node) -> NDArray[np.intp]:
-    """How many values a scatter_add adds up at each place behind its batch."""
-    shape = node.shape[node.attributes.get("batch", 0) :]
-    counts = np.zeros(math.prod(shape) + 1, np.intp)  # the last: where -1 leads
-    np.add.at(counts, node.attributes["index"], 1)
-    return counts[:-1].reshape(shape)
 
 
 def unmoved(node: Node) -> Node:

@@ -234,6 +234,18 @@ def test_least_radii_and_samples_are_those_of_values_that_are_held(op):
     np.testing.assert_allclose(one, other, rtol=1e-13)
 
 
+def test_least_radii_are_the_same_through_axes_in_another_order():
+    """Of length 1, too, and none at all."""
+    rng, shapes = np.random.default_rng(0), [(3, 4, 5), (4, 1), ()]
+    x, w, c = (graph.variable(rng.standard_normal(shape)) for shape in shapes)
+    lean = graph.exp(graph.permute_dims(x, (2, 0, 1))).mT * w * (c.T * w)
+    places = rng.permutation(lean.size)[:40]
+    found = Least(arithmetics("float64")[0])
+    least = found.radii(lean, places)
+    graph.forward([lean])
+    np.testing.assert_array_equal(found.radii(lean, places), least)
+
+
 def test_the_terms_of_a_sum_are_computed_once(monkeypatch):
     counts, computed = Counter(), graph.computed
 
